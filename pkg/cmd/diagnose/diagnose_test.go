@@ -54,9 +54,9 @@ func report(t *testing.T, f *fake, group string) (*Report, string) {
 	found, err := f.survey(t, group)
 	expect.NoError(t, err)
 	var out bytes.Buffer
-	expect.NoError(t, found.print(&out, group != "", "annex diagnose"))
+	expect.NoError(t, found.print(&out, group != "", false, "annex diagnose"))
 	for _, request := range f.requests {
-		if !strings.HasPrefix(request, "GET ") {
+		if !strings.HasPrefix(request, "GET ") && request != "POST "+reviewPath {
 			t.Errorf("sent %s", request)
 		}
 	}
@@ -66,26 +66,33 @@ func report(t *testing.T, f *fake, group string) (*Report, string) {
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	f := newFake(define(widgets, "v1", "v2"), define(gadgets, "v1"), define("empties.empty.example.com", "v1"), define("parts.foreign.example.com", "v1"),
-		define("pieces.hosted.example.com", "v1"), define("secrets.closed.example.com", "v1"))
+		define("pieces.hosted.example.com", "v1"), define("bits.emptied.example.com", "v1"), define("secrets.closed.example.com", "v1"))
 	f.fill(widgetsPath, 1200, 1000)
 	f.fill(gadgetsPath, 3, 500)
 	f.route("foreign.example.com", "v1", nil)
-	f.route("hosted.example.com", "v1", map[string]string{hostingv1alpha1.PublishedByLabel: "annex-system.annex"})
+	for _, hosted := range []string{"hosted.example.com", "emptied.example.com"} {
+		f.route(hosted, "v1", map[string]string{hostingv1alpha1.PublishedByLabel: "annex-system.annex"})
+	}
+	f.moved("hosted.example.com", "pieces", 30, 60_000)
 	f.failures["/apis/closed.example.com/v1/secrets"] = http.StatusForbidden
 	_, text := report(t, f, "")
-	expect.Equal(t, `GROUP                 RESOURCES   OBJECTS     ETCD        SHARE       MEMORY      WATCHES     CAN MOVE
-example.com           2           1203        1.1Mi       100%        15Mi        <unknown>   yes
-empty.example.com     1           0           0           0%          0           <unknown>   yes
-closed.example.com    1           forbidden   forbidden   <unknown>   forbidden   <unknown>   unknown
-foreign.example.com   1           <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   no
-hosted.example.com    1           <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   in annex
+	expect.Equal(t, `GROUP                 OBJECTS     ETCD        SHARE       MEMORY      WATCHES     CAN MOVE
+example.com           1203        1.1Mi       95%         23Mi        <unknown>   yes
+hosted.example.com    30          59Ki        5%          633Ki       <unknown>   in annex
+emptied.example.com   0           0           0%          0           <unknown>   in annex
+empty.example.com     0           0           0%          0           <unknown>   yes
+closed.example.com    forbidden   forbidden   <unknown>   forbidden   <unknown>   unknown
+foreign.example.com   <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   no
 
-Custom resources are 1203 objects of 1.1Mi in etcd. SHARE is of them.
-The groups that can move have 1.1Mi, and about 15Mi of memory in each kube-apiserver.
+Custom resources are 1233 objects of 1.2Mi in etcd. SHARE is of them.
+To move the groups that can move frees 1.1Mi of etcd, and about 23Mi of memory in each kube-apiserver.
 The sizes of 1 resource are estimated from the first 500 objects.
-Missing rights: get /metrics; list *.closed.example.com.
+Missing rights: get /metrics; list *.closed.example.com. An administrator grants them with:
+  kubectl annex diagnose --print-rights='jane'\''s' | kubectl apply -f -
+hosted.example.com: in annex: annex (annex-system.annex) serves v1; the cluster keeps the copy from before the move.
 closed.example.com: unknown: the objects of secrets cannot be counted.
 foreign.example.com: no: The main cluster sends requests for v1 to another server: see its APIServices.
+What deletes a copy, so that it can no longer roll back: kubectl annex finalize --help
 Each resource of a group, and the command that moves it: annex diagnose --group=GROUP
 `, text)
 }
@@ -93,14 +100,14 @@ Each resource of a group, and the command that moves it: annex diagnose --group=
 func TestMetricsAreCheaper(t *testing.T) {
 	t.Parallel()
 	f := newFake(define(widgets, "v1"), define(gadgets, "v1"), define("empties.empty.example.com", "v1"))
-	f.fill(widgetsPath, 10, 1000)
+	f.fill(widgetsPath, 100, 1000)
 	f.fill(gadgetsPath, 2, 500)
 	f.metrics = newMetrics(
-		`apiserver_resource_objects{group="example.com",resource="widgets"} 9`,
+		`apiserver_resource_objects{group="example.com",resource="widgets"} 99`,
 		`apiserver_resource_objects{group="example.com",resource="gadgets"} 0`,
 		`apiserver_resource_objects{group="",resource="pods"} 8`,
-		`apiserver_resource_size_estimate_bytes{group="example.com",resource="widgets"} 9000`,
-		`apiserver_resource_size_estimate_bytes{group="",resource="pods"} 10000`,
+		`apiserver_resource_size_estimate_bytes{group="example.com",resource="widgets"} 99000`,
+		`apiserver_resource_size_estimate_bytes{group="",resource="pods"} 100000`,
 		`apiserver_resource_size_estimate_bytes{group="",resource="events"} -1`,
 		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 3e+06`,
 		`apiserver_storage_size_bytes{storage_cluster_id="etcd-1"} 1e+06`,
@@ -109,19 +116,19 @@ func TestMetricsAreCheaper(t *testing.T) {
 		`apiserver_longrunning_requests{group="example.com",resource="widgets",verb="CONNECT",version="v2",subresource="exec"} 7`,
 	)
 	found, text := report(t, f, "")
-	// What the metrics have is not listed; what they may not have yet is.
+	// What the metrics have is only counted.
 	expect.Equal(t, []string{
 		"GET /metrics", "GET " + definitionsPath + "?limit=100", "GET " + apiServicesPath + "?limit=100",
-		"GET /apis/empty.example.com/v1/empties?limit=100", "GET " + gadgetsPath + "?limit=100",
+		"GET /apis/empty.example.com/v1/empties?limit=10", "GET " + gadgetsPath + "?limit=10", "GET " + widgetsPath + "?limit=10",
 	}, f.requests)
 	expect.Equal(t, int64(4e6), *found.EtcdBytes)
 	expect.Equal(t, int64(5), *found.Groups[0].Watches)
-	expect.Equal(t, 0.5, *found.Groups[0].Share)
+	expect.Equal(t, "50%", percent(*found.Groups[0].Share))
 	expect.Contains(t, text,
-		"example.com         2           11        9.8Ki   50%     62Ki     5         yes",
-		"Custom resources are 11 of 19 objects in etcd, and 9.8Ki of 20Ki. Its files have 3.8Mi.\n",
-		"The groups that can move have 9.8Ki, and about 62Ki of memory in each kube-apiserver.\n",
-		"The numbers of 1 resource are kube-apiserver's own, of about the last minute.\n",
+		"example.com         102       99Ki   50%     985Ki    5         yes",
+		"Custom resources are 102 of 110 objects in etcd, and 99Ki of 196Ki. Its files have 3.8Mi.\n",
+		"To move the groups that can move frees 99Ki of etcd, and about 985Ki of memory in each kube-apiserver.\n",
+		"The sizes of 1 resource are from kube-apiserver's metrics.\n",
 		"Each resource of a group, and the command that moves it: annex diagnose --group=GROUP\n")
 	if strings.Contains(text, "Missing rights") || strings.Contains(text, "estimated from the first") {
 		t.Error(text)
@@ -146,15 +153,16 @@ func TestGroup(t *testing.T) {
 	f := newFake(webhook(define(widgets, "v1", "v2")), define(gadgets, "v1"), define("others.example.org", "v1"))
 	f.fill(widgetsPath, 700, 1000)
 	_, text := report(t, f, "example.com")
-	expect.Equal(t, `GROUP         RESOURCES   OBJECTS   ETCD    SHARE       MEMORY   WATCHES     CAN MOVE
-example.com   2           700       684Ki   <unknown>   8.5Mi    <unknown>   yes
+	expect.Equal(t, `GROUP         OBJECTS   ETCD    SHARE       MEMORY   WATCHES     CAN MOVE
+example.com   700       684Ki   <unknown>   13Mi     <unknown>   yes
 
 RESOURCE   SCOPE        VERSIONS   STORED   CONVERSION     OBJECTS   ETCD    MEMORY   WATCHES     SOURCE
 gadgets    Namespaced   v1         v1       <none>         0         0       0        <unknown>   List
-widgets    Namespaced   v1,v2      v1       ns/converter   700       684Ki   8.5Mi    <unknown>   Sample
+widgets    Namespaced   v1,v2      v1       ns/converter   700       684Ki   13Mi     <unknown>   Sample
 
 The sizes of 1 resource are estimated from the first 500 objects.
-Missing rights: get /metrics.
+Missing rights: get /metrics. An administrator grants them with:
+  kubectl annex diagnose --print-rights='jane'\''s' | kubectl apply -f -
 Can move: yes.
 With annex installed:
   kubectl annex move example.com
@@ -222,7 +230,7 @@ func TestMissingRights(t *testing.T) {
 	f.fill(widgetsPath, 2, 100)
 	found, text := report(t, f, "")
 	expect.Equal(t, []string{"get /metrics", "list apiservices.apiregistration.k8s.io", "list gadgets.example.com", "list *.example.org"}, found.MissingRights)
-	expect.Contains(t, text, "Missing rights: get /metrics; list apiservices.apiregistration.k8s.io; list gadgets.example.com; list *.example.org.\n")
+	expect.Contains(t, text, "Missing rights: get /metrics; list apiservices.apiregistration.k8s.io; list gadgets.example.com; list *.example.org. An administrator")
 	_, text = report(t, f, "example.com")
 	expect.Contains(t, text, "gadgets    Namespaced   v1         v1       <none>       forbidden   forbidden   forbidden   <unknown>   <none>")
 }
@@ -268,21 +276,25 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestSample(t *testing.T) {
+func TestRead(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		count, size    int
-		gone           bool
-		objects, bytes int64
-		source         Source
-		requests       int
+		count, size int
+		known       measured
+		gone        bool
+		want        content
+		requests    int
 	}{
-		"none":                       {0, 0, false, 0, 0, SourceList, 1},
-		"a page":                     {100, 100, false, 100, 10_000, SourceList, 1},
-		"all":                        {450, 100, false, 450, 45_000, SourceList, 5},
-		"many":                       {2000, 100, false, 2000, 200_000, SourceSample, 5},
-		"large":                      {300, 200_000, false, 300, 60_000_000, SourceSample, 1},
-		"compacted during the pages": {450, 100, true, 450, 45_000, SourceSample, 2},
+		"none":                       {0, 0, measured{}, false, content{0, 0, 0, SourceList}, 1},
+		"a page":                     {10, 100, measured{}, false, content{10, 1000, 0, SourceList}, 1},
+		"all":                        {450, 100, measured{}, false, content{450, 45_000, 0, SourceList}, 6},
+		"many":                       {2000, 100, measured{}, false, content{2000, 200_000, 0, SourceSample}, 6},
+		"large":                      {300, 200_000, measured{}, false, content{300, 60_000_000, 0, SourceSample}, 2},
+		"compacted during the pages": {450, 100, measured{}, true, content{450, 45_000, 0, SourceSample}, 2},
+		"measured":                   {2000, 100, measured{new(int64(2000)), new(int64(240_000)), 0}, false, content{2000, 240_000, 0, SourceMetrics}, 1},
+		"measured a minute ago":      {2000, 100, measured{new(int64(1900)), new(int64(228_000)), 0}, false, content{2000, 240_000, 0, SourceMetrics}, 1},
+		"measured before a load":     {2000, 100, measured{new(int64(3)), new(int64(300)), 0}, false, content{2000, 200_000, 0, SourceSample}, 6},
+		"only counted":               {2000, 100, measured{new(int64(2000)), nil, 0}, false, content{2000, 200_000, 0, SourceSample}, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -291,31 +303,32 @@ func TestSample(t *testing.T) {
 			if test.gone {
 				f.failures["continue "+widgetsPath] = http.StatusGone
 			}
-			objects, bytes, source, err := lister{f.client(t)}.sample(t.Context(), widgetsPath)
+			got, err := lister{f.client(t)}.read(t.Context(), widgetsPath, test.known)
 			expect.NoError(t, err)
-			if objects != test.objects || bytes != test.bytes || source != test.source || len(f.requests) != test.requests {
-				t.Errorf("%d objects, %d bytes, %s, %d requests, want %+v", objects, bytes, source, len(f.requests), test)
+			if least := got.bytes + got.objects*perObject; got.memory < least || got.memory > 2*least {
+				t.Errorf("%d bytes of memory for %+v", got.memory, got)
+			}
+			got.memory = 0
+			if got != test.want || len(f.requests) != test.requests {
+				t.Errorf("%+v after %d requests, want %+v after %d", got, len(f.requests), test.want, test.requests)
 			}
 		})
 	}
 }
 
-func TestMemory(t *testing.T) {
+func TestInCaches(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		resource Resource
 		want     int64
 	}{
-		"one version":            {Resource{Versions: []string{"v1"}, StorageVersion: "v1", Usage: Usage{Bytes: new(int64(1000))}}, 6400},
-		"two versions":           {Resource{Versions: []string{"v1", "v2"}, StorageVersion: "v1", Usage: Usage{Bytes: new(int64(1000))}}, 12800},
-		"stored, but not served": {Resource{Versions: []string{"v1"}, StorageVersion: "v2", Usage: Usage{Bytes: new(int64(1000))}}, 12800},
+		"one version":            {Resource{Versions: []string{"v1"}, StorageVersion: "v1"}, 1800},
+		"two versions":           {Resource{Versions: []string{"v1", "v2"}, StorageVersion: "v1"}, 3600},
+		"stored, but not served": {Resource{Versions: []string{"v1"}, StorageVersion: "v2"}, 3600},
 	} {
-		if got := memoryOf(&test.resource); *got != test.want {
-			t.Errorf("%s: %d, want %d", name, *got, test.want)
+		if got := inCaches(1000, &test.resource); got != test.want {
+			t.Errorf("%s: %d, want %d", name, got, test.want)
 		}
-	}
-	if memoryOf(&Resource{}) != nil {
-		t.Error("an unknown size has a memory")
 	}
 }
 
@@ -323,10 +336,11 @@ func TestMemory(t *testing.T) {
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	f := newFake(webhook(define(widgets, "v1")))
+	f.fill(widgetsPath, 100, 1000)
 	f.failures[apiServicesPath] = http.StatusForbidden
 	f.metrics = newMetrics(
-		`apiserver_resource_objects{group="example.com",resource="widgets"} 3`,
-		`apiserver_resource_size_estimate_bytes{group="example.com",resource="widgets"} 1000`,
+		`apiserver_resource_objects{group="example.com",resource="widgets"} 100`,
+		`apiserver_resource_size_estimate_bytes{group="example.com",resource="widgets"} 120000`,
 		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 5000`,
 	)
 	found, _ := report(t, f, "")
@@ -337,9 +351,9 @@ func TestJSON(t *testing.T) {
   "groups": [
     {
       "name": "example.com",
-      "objects": 3,
-      "bytes": 1000,
-      "memoryBytes": 6400,
+      "objects": 100,
+      "bytes": 120000,
+      "memoryBytes": 1188864,
       "watches": 0,
       "share": 1,
       "move": {
@@ -357,9 +371,9 @@ func TestJSON(t *testing.T) {
           ],
           "storageVersion": "v1",
           "conversionWebhook": "ns/converter",
-          "objects": 3,
-          "bytes": 1000,
-          "memoryBytes": 6400,
+          "objects": 100,
+          "bytes": 120000,
+          "memoryBytes": 1188864,
           "watches": 0,
           "source": "Metrics"
         }
@@ -367,9 +381,9 @@ func TestJSON(t *testing.T) {
     }
   ],
   "customResources": {
-    "objects": 3,
-    "bytes": 1000,
-    "memoryBytes": 6400,
+    "objects": 100,
+    "bytes": 120000,
+    "memoryBytes": 1188864,
     "watches": 0
   },
   "movable": {
@@ -378,11 +392,12 @@ func TestJSON(t *testing.T) {
     "memoryBytes": null,
     "watches": null
   },
-  "allObjects": 3,
-  "allBytes": 1000,
+  "allObjects": 100,
+  "allBytes": 120000,
   "etcdBytes": 5000,
   "missingRights": [
     "list apiservices.apiregistration.k8s.io"
-  ]
+  ],
+  "grantCommand": "kubectl annex diagnose --print-rights='jane'\\''s' | kubectl apply -f -"
 }`, string(out))
 }

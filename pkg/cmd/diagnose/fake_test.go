@@ -21,6 +21,7 @@ import (
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -32,6 +33,8 @@ type fake struct {
 	// failures are the codes of paths that fail.
 	failures map[string]int
 	metrics  string
+	// before is called with the path of each request.
+	before func(path string)
 
 	mu       sync.Mutex
 	requests []string
@@ -39,7 +42,7 @@ type fake struct {
 
 // newFake returns a cluster with definitions, and no objects.
 func newFake(definitions ...*apiextensionsv1.CustomResourceDefinition) *fake {
-	f := &fake{collections: map[string][]any{definitionsPath: {}, apiServicesPath: {}}, failures: map[string]int{}}
+	f := &fake{collections: map[string][]any{definitionsPath: {}, apiServicesPath: {}, migrationsPath: {}}, failures: map[string]int{}}
 	for _, crd := range definitions {
 		f.collections[definitionsPath] = append(f.collections[definitionsPath], crd)
 		for _, version := range crd.Spec.Versions {
@@ -86,7 +89,7 @@ func (f *fake) client(t *testing.T) restclient.Interface {
 // survey reports on a group, or on all.
 func (f *fake) survey(t *testing.T, group string) (*Report, error) {
 	t.Helper()
-	return Survey(t.Context(), "https://cluster.example.com", f.client(t), group, io.Discard)
+	return Survey(t.Context(), "https://cluster.example.com", f.client(t), Options{Group: group}, io.Discard)
 }
 
 // timeout is a parameter of every request of client-go.
@@ -95,12 +98,18 @@ var timeout = regexp.MustCompile(`[?&]timeout=32s`)
 // ServeHTTP answers metrics and pages.
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.requests = append(f.requests, r.Method+" "+timeout.ReplaceAllString(r.URL.RequestURI(), ""))
-	f.mu.Unlock()
+	if f.before != nil {
+		f.before(r.URL.Path)
+	}
 	objects, found := f.collections[r.URL.Path]
 	code := f.failures[r.URL.Path]
 	switch {
 	case code != 0:
+	case r.Method == http.MethodPost && r.URL.Path == reviewPath:
+		fmt.Fprint(w, `{"status":{"userInfo":{"username":"jane's"}}}`)
+		return
 	case r.URL.Path == "/metrics" && f.metrics != "":
 		fmt.Fprint(w, f.metrics)
 		return
@@ -127,7 +136,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, gone)
 		return
 	}
-	page := metav1.ListMeta{ResourceVersion: "1"}
+	page := metav1.ListMeta{ResourceVersion: strconv.Itoa(1000 + len(f.requests))}
 	to := len(objects)
 	if from+limit < to {
 		to = from + limit
@@ -143,5 +152,17 @@ func fail(w http.ResponseWriter, code int) {
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reasons[code], Message: "no, " + strconv.Itoa(code),
+	})
+}
+
+// moved has a Migration that moved a group with one resource to annex.
+func (f *fake) moved(group, plural string, objects, bytes int64) {
+	f.collections[migrationsPath] = append(f.collections[migrationsPath], &hostingv1alpha1.Migration{
+		ObjectMeta: metav1.ObjectMeta{Name: "move-" + group},
+		Spec:       hostingv1alpha1.MigrationSpec{Group: group, Operation: hostingv1alpha1.MigrationMove},
+		Status: hostingv1alpha1.MigrationStatus{
+			Phase: hostingv1alpha1.MigrationCompleted, Objects: objects,
+			Resources: []hostingv1alpha1.MigrationResourceStatus{{Name: plural + "." + group, Objects: objects, CopiedBytes: bytes}},
+		},
 	})
 }

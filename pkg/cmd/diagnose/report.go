@@ -18,8 +18,13 @@ type Report struct {
 	AllBytes   *int64 `json:"allBytes"`
 	// EtcdBytes is the size of etcd's files.
 	EtcdBytes *int64 `json:"etcdBytes"`
-	// MissingRights are those that would make the report complete.
+	// WindowSeconds is the time for which rates were measured, or 0.
+	WindowSeconds float64 `json:"windowSeconds,omitempty"`
+	// WritesPerSecond is the rate of etcd's transactions in the window, of objects of any kind.
+	WritesPerSecond *float64 `json:"writesPerSecond,omitempty"`
+	// MissingRights are those that would make the report complete. GrantCommand grants them, if an administrator runs it.
 	MissingRights []string `json:"missingRights,omitempty"`
+	GrantCommand  string   `json:"grantCommand,omitempty"`
 	// Problems are other reasons for unknown values.
 	Problems []string `json:"problems,omitempty"`
 }
@@ -34,6 +39,17 @@ type Usage struct {
 	MemoryBytes *int64 `json:"memoryBytes"`
 	// Watches are open at the kube-apiserver that answered.
 	Watches *int64 `json:"watches"`
+	// Rates are those of the window.
+	Rates `json:",inline"`
+}
+
+// Rates are measured in a window. They are nil without one.
+type Rates struct {
+	// WritesPerSecond are the successful requests to the kube-apiserver that answered.
+	WritesPerSecond *float64 `json:"writesPerSecond,omitempty"`
+	// ObjectsPerHour and BytesPerHour are the growth. A size is estimated from the mean of the objects.
+	ObjectsPerHour *float64 `json:"objectsPerHour,omitempty"`
+	BytesPerHour   *float64 `json:"bytesPerHour,omitempty"`
 }
 
 // Group is an API group.
@@ -42,6 +58,8 @@ type Group struct {
 	Usage `json:",inline"`
 	// Share is the part of AllBytes, or of the custom resources if AllBytes is null.
 	Share *float64 `json:"share"`
+	// FrozenCopy reports that annex serves the group, and that the objects are the copy that the cluster keeps.
+	FrozenCopy bool `json:"frozenCopy,omitempty"`
 	// Move reports whether annex can take over the group.
 	Move      Move        `json:"move"`
 	Resources []*Resource `json:"resources"`
@@ -67,12 +85,15 @@ type Resource struct {
 type Source string
 
 const (
-	// SourceMetrics are metrics of kube-apiserver, at most about a minute old.
+	// SourceMetrics are the exact number of objects, and the mean of their sizes in the metrics of kube-apiserver, which are
+	// about a minute old. Without the right to list them the number is from the metrics too.
 	SourceMetrics Source = "Metrics"
 	// SourceList is a list of all objects.
 	SourceList Source = "List"
 	// SourceSample is the exact number of objects and the sizes of the first of them.
 	SourceSample Source = "Sample"
+	// SourceMigration is the Migration that moved the group to annex.
+	SourceMigration Source = "Migration"
 )
 
 // Move reports whether this version can move a group to annex.
@@ -103,9 +124,12 @@ func (u *Usage) add(other Usage) {
 	u.Bytes = sum(u.Bytes, other.Bytes)
 	u.MemoryBytes = sum(u.MemoryBytes, other.MemoryBytes)
 	u.Watches = sum(u.Watches, other.Watches)
+	u.WritesPerSecond = sum(u.WritesPerSecond, other.WritesPerSecond)
+	u.ObjectsPerHour = sum(u.ObjectsPerHour, other.ObjectsPerHour)
+	u.BytesPerHour = sum(u.BytesPerHour, other.BytesPerHour)
 }
 
-func sum(a, b *int64) *int64 {
+func sum[N int64 | float64](a, b *N) *N {
 	switch {
 	case a == nil:
 		return b

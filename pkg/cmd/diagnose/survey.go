@@ -4,6 +4,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,18 +23,21 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	aggregatedgroup "github.com/annex-dev/annex/pkg/aggregated/group"
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 )
 
 const (
 	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	apiServicesPath = "/apis/apiregistration.k8s.io/v1/apiservices"
+	migrationsPath  = "/apis/" + hostingv1alpha1.GroupName + "/v1alpha1/migrations"
 )
 
 // Rights that are not for the objects of a group.
 const (
 	listDefinitions = "list customresourcedefinitions.apiextensions.k8s.io"
 	listAPIServices = "list apiservices.apiregistration.k8s.io"
+	listMigrations  = "list migrations." + hostingv1alpha1.GroupName
 	getMetrics      = "get /metrics"
 )
 
@@ -44,6 +49,8 @@ type survey struct {
 	measured *measurements
 	report   *Report
 	groups   map[string]*group
+	// migrations are the latest of each group that annex serves.
+	migrations map[string]*hostingv1alpha1.Migration
 	// definitionsErr and apiServicesErr say that these are not known.
 	definitionsErr, apiServicesErr error
 }
@@ -56,34 +63,63 @@ type group struct {
 	apiServices []*apiregistrationv1.APIService
 	// refused are reasons for which annex would refuse definitions.
 	refused []string
+	// hostedBy is the annex that serves hostedVersion of the group, or empty.
+	hostedBy, hostedVersion string
 }
 
-// Survey reports on all groups of a cluster, or only on one. It fails if nothing can be read.
-func Survey(ctx context.Context, server string, client restclient.Interface, only string, errOut io.Writer) (*Report, error) {
-	s := &survey{lister: lister{client}, report: &Report{Server: server, Groups: []*Group{}}, groups: map[string]*group{}}
+func newSurvey(server string, client restclient.Interface) *survey {
+	return &survey{lister: lister{client}, report: &Report{Server: server, Groups: []*Group{}}, groups: map[string]*group{}}
+}
+
+// Options of a survey.
+type Options struct {
+	// Group is the only group of the report, if it is set.
+	Group string
+	// Window is the time for which rates are measured. They are unknown if it is 0.
+	Window time.Duration
+	// SortBy is one of SortKeys, or empty.
+	SortBy string
+}
+
+// Survey reports on a cluster. It fails if nothing can be read.
+func Survey(ctx context.Context, server string, client restclient.Interface, o Options, errOut io.Writer) (*Report, error) {
+	s := newSurvey(server, client)
 	measured, err := readMeasurements(ctx, client)
 	s.measured = measured
 	s.record(getMetrics, err)
-	if s.definitionsErr = s.readDefinitions(ctx, only); s.definitionsErr != nil {
+	if s.definitionsErr = s.readDefinitions(ctx, o.Group); s.definitionsErr != nil {
 		if !apierrors.IsForbidden(s.definitionsErr) || measured == nil {
 			return nil, fmt.Errorf("read the CustomResourceDefinitions of %s: %w", server, s.definitionsErr)
 		}
-		s.takeMeasuredGroups(only)
+		s.takeMeasuredGroups(o.Group)
 	}
 	s.record(listDefinitions, s.definitionsErr)
-	if only != "" && s.groups[only] == nil {
-		return nil, fmt.Errorf("--group %q: %w", only, ErrNoDefinition)
+	if o.Group != "" && s.groups[o.Group] == nil {
+		return nil, fmt.Errorf("--group %q: %w", o.Group, ErrNoDefinition)
 	}
 	s.apiServicesErr = s.readAPIServices(ctx)
 	s.record(listAPIServices, s.apiServicesErr)
+	s.record(listMigrations, s.readMigrations(ctx))
 	if err := s.measure(ctx, errOut); err != nil {
 		return nil, err
 	}
+	if o.Window > 0 {
+		if err := s.watch(ctx, o.Window, errOut); err != nil {
+			return nil, err
+		}
+	}
 	for _, g := range s.groups {
+		for _, r := range g.Resources {
+			g.add(r.Usage)
+		}
 		g.Move = s.move(g)
 		s.report.Groups = append(s.report.Groups, g.Group)
 	}
-	s.addUp(only == "")
+	s.report.sortBy(cmp.Or(o.SortBy, SortKeys[0]))
+	s.addUp(o.Group == "")
+	if len(s.report.MissingRights) > 0 {
+		s.report.GrantCommand = grantCommand(ctx, client)
+	}
 	return s.report, nil
 }
 
@@ -170,11 +206,36 @@ func (s *survey) readAPIServices(ctx context.Context) error {
 		if err := json.Unmarshal(object, current); err != nil {
 			return fmt.Errorf("decode an APIService: %w", err)
 		}
-		if g := s.groups[current.Spec.Group]; g != nil {
-			g.apiServices = append(g.apiServices, current)
+		g := s.groups[current.Spec.Group]
+		if g == nil {
+			return nil
+		}
+		g.apiServices = append(g.apiServices, current)
+		if by := current.Labels[hostingv1alpha1.PublishedByLabel]; by != "" {
+			g.hostedBy, g.hostedVersion = by, current.Spec.Version
 		}
 		return nil
 	})
+}
+
+// readMigrations finds the copies that the cluster keeps of the groups that annex serves.
+func (s *survey) readMigrations(ctx context.Context) error {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(s.groups)), func(g *group) bool { return g.hostedBy != "" }) {
+		return nil
+	}
+	var all []hostingv1alpha1.Migration
+	err := s.lister.all(ctx, migrationsPath, func(object json.RawMessage) error {
+		var m hostingv1alpha1.Migration
+		if err := json.Unmarshal(object, &m); err != nil {
+			return fmt.Errorf("decode a Migration: %w", err)
+		}
+		all = append(all, m)
+		return nil
+	})
+	if err == nil {
+		s.migrations = hostingv1alpha1.LatestMigrations(all)
+	}
+	return err
 }
 
 // measure fills in what each resource uses.
@@ -196,7 +257,6 @@ func (s *survey) measure(ctx context.Context, errOut io.Writer) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			g.add(r.Usage)
 			if r.Forbidden {
 				forbidden = append(forbidden, r.Name+"."+name)
 			}
@@ -211,23 +271,21 @@ func (s *survey) measure(ctx context.Context, errOut io.Writer) error {
 	return nil
 }
 
-// measureResource uses kube-apiserver's own numbers if there are any. It lists a resource that
-// has no objects according to them, because they may be old.
+// measureResource counts the objects that the cluster itself has. What may not be listed, it takes from the metrics.
 func (s *survey) measureResource(ctx context.Context, g *group, r *Resource) {
 	var known measured
 	if s.measured != nil {
 		known = s.measured.resources[schema.GroupResource{Group: g.Name, Resource: r.Name}]
 		r.Watches = &known.watches
 	}
-	defer func() { r.MemoryBytes = memoryOf(r) }()
-	r.Objects, r.Bytes, r.Source = known.objects, known.bytes, SourceMetrics
-	if isPositive(known.objects) && isPositive(known.bytes) {
+	if g.hostedBy != "" && s.migrations != nil {
+		s.takeCopy(g, r, known)
 		return
 	}
-	if version := g.listedVersion(r); version != "" {
-		objects, bytes, source, err := s.lister.sample(ctx, "/apis/"+g.Name+"/"+version+"/"+r.Name)
+	if path := g.listPath(r); path != "" {
+		found, err := s.lister.read(ctx, path, known)
 		if err == nil {
-			r.Objects, r.Bytes, r.Source = &objects, &bytes, source
+			r.Objects, r.Bytes, r.MemoryBytes, r.Source = &found.objects, &found.bytes, new(inCaches(found.memory, r)), found.source
 			return
 		}
 		r.Forbidden = apierrors.IsForbidden(err)
@@ -235,16 +293,36 @@ func (s *survey) measureResource(ctx context.Context, g *group, r *Resource) {
 			s.record("", err)
 		}
 	}
-	if r.Objects == nil {
-		r.Source = ""
+	if known.objects != nil {
+		r.Objects, r.Bytes, r.MemoryBytes, r.Source = known.objects, known.bytes, typicalMemory(known.bytes, r), SourceMetrics
+	}
+}
+
+// takeCopy takes the numbers of the copy that the cluster keeps since the group was moved. It cannot be listed.
+func (s *survey) takeCopy(g *group, r *Resource, known measured) {
+	r.Objects, r.Bytes, r.MemoryBytes, r.Source = new(int64), new(int64), new(int64), SourceMigration
+	m := s.migrations[g.Name]
+	if m == nil || !m.KeepsCopy() {
+		return
+	}
+	for _, moved := range m.Status.Resources {
+		if moved.Name != r.Name+"."+g.Name || moved.Objects == 0 {
+			continue
+		}
+		bytes, ok := known.bytesOf(moved.Objects)
+		if !ok {
+			bytes = moved.CopiedBytes
+		}
+		g.FrozenCopy = true
+		r.Objects, r.Bytes, r.MemoryBytes = new(moved.Objects), &bytes, typicalMemory(&bytes, r)
 	}
 }
 
 func isPositive(value *int64) bool { return value != nil && *value > 0 }
 
-// listedVersion returns the version whose list is the cheapest, or "" if the cluster itself
+// listPath returns the path of the version whose list is the cheapest, or "" if the cluster itself
 // serves none: a list of another server has no objects of the cluster's etcd.
-func (g *group) listedVersion(r *Resource) string {
+func (g *group) listPath(r *Resource) string {
 	listed := ""
 	for _, version := range r.Versions {
 		elsewhere := slices.ContainsFunc(g.apiServices, func(current *apiregistrationv1.APIService) bool {
@@ -254,5 +332,8 @@ func (g *group) listedVersion(r *Resource) string {
 			listed = version
 		}
 	}
-	return listed
+	if listed == "" {
+		return ""
+	}
+	return "/apis/" + g.Name + "/" + listed + "/" + r.Name
 }

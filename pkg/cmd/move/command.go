@@ -133,7 +133,7 @@ func newSession(ctx context.Context, options login.Options, group string) (*sess
 		now: time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout, settleTimeout: settleTimeout,
 	}
 	s.survey = func(ctx context.Context) (*diagnose.Report, error) {
-		return diagnose.Survey(ctx, s.server, clients.Kube.Discovery().RESTClient(), group, s.errOut)
+		return diagnose.Survey(ctx, s.server, clients.Kube.Discovery().RESTClient(), diagnose.Options{Group: group}, s.errOut)
 	}
 	s.save = func(ctx context.Context, resource, path string) error {
 		return backup.Save(ctx, options, resource, path, s.out, s.errOut)

@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/term"
 
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/cmd/server/options"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/version"
@@ -69,13 +69,5 @@ func NewCommand(out io.Writer) *cobra.Command {
 }
 
 func printReady(out io.Writer, ready Ready) {
-	_, _ = fmt.Fprintf(out, "annex %s is ready at %s, use it with: export KUBECONFIG=%s\n", version.Annex(), ready.URL, shellQuote(ready.Kubeconfig))
-}
-
-// shellQuote quotes a path for a shell if a shell would read it as more than a word.
-func shellQuote(path string) string {
-	if !strings.ContainsAny(path, " \t\n'\"\\$`!*?[]{}()<>|&;#~") {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	_, _ = fmt.Fprintf(out, "annex %s is ready at %s, use it with: export KUBECONFIG=%s\n", version.Annex(), ready.URL, output.ShellWord(ready.Kubeconfig))
 }

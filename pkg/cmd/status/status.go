@@ -55,7 +55,7 @@ func NewCommand(out io.Writer) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	o.login.AddFlags(fs, login.AnnexOrMain)
-	o.output.AddWideFlag(fs)
+	o.output.AddFlag(fs, output.Wide)
 	fs.BoolVarP(&o.watch, "watch", "w", o.watch, "Show the status again after each change, until interrupted.")
 	return cmd
 }
@@ -101,7 +101,7 @@ func (o *statusOptions) read(ctx context.Context, clients *login.Clients, scope 
 	}
 	r := newReport(found)
 	var text bytes.Buffer
-	if err := o.output.Print(&text, r, func() error { return r.print(&text, o.output.Wide()) }); err != nil {
+	if err := o.output.Print(&text, r, func() error { return r.print(&text, o.output.Is(output.Wide)) }); err != nil {
 		return nil, fmt.Errorf("print the status: %w", err)
 	}
 	content, err := json.Marshal(r)

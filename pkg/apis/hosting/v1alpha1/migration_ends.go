@@ -15,6 +15,23 @@ const (
 // Moved returns the resource or the group that a Migration moves.
 func (m *Migration) Moved() string { return cmp.Or(m.Spec.Resource, m.Spec.Group) }
 
+// KeepsCopy reports whether the main cluster has kept a copy of a group since this Migration, the latest of the group.
+func (m *Migration) KeepsCopy() bool {
+	return m.Spec.Group != "" && m.Spec.Operation == MigrationMove && m.Status.Phase == MigrationCompleted && m.Status.Objects > 0
+}
+
+// LatestMigrations returns the latest Migration of each resource or group.
+func LatestMigrations(migrations []Migration) map[string]*Migration {
+	latest := map[string]*Migration{}
+	for i := range migrations {
+		m := &migrations[i]
+		if before := latest[m.Moved()]; before == nil || before.CreationTimestamp.Before(&m.CreationTimestamp) {
+			latest[m.Moved()] = m
+		}
+	}
+	return latest
+}
+
 // From describes what a Migration moves from.
 func (m *Migration) From() string {
 	switch m.Spec.Operation {

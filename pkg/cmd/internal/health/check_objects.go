@@ -184,7 +184,7 @@ func findingOf(resource *hostingv1alpha1.HostedResource, c metav1.Condition) Fin
 // checkMigrations reports Migrations that failed, are retried, or wait for a user, and the copies that the main cluster keeps.
 func checkMigrations(_ context.Context, e *environment) []Finding {
 	var findings []Finding
-	running, latest := 0, latestOf(e.objects.Migrations)
+	running, latest := 0, hostingv1alpha1.LatestMigrations(e.objects.Migrations)
 	for i := range e.objects.Migrations {
 		m := &e.objects.Migrations[i]
 		if !m.Status.Phase.Finished() {
@@ -200,18 +200,6 @@ func checkMigrations(_ context.Context, e *environment) []Finding {
 	return orOK(findings, "no Migration runs or has failed")
 }
 
-// latestOf returns the latest Migration of each resource or group.
-func latestOf(migrations []hostingv1alpha1.Migration) map[string]*hostingv1alpha1.Migration {
-	latest := map[string]*hostingv1alpha1.Migration{}
-	for i := range migrations {
-		m := &migrations[i]
-		if before := latest[m.Moved()]; before == nil || before.CreationTimestamp.Before(&m.CreationTimestamp) {
-			latest[m.Moved()] = m
-		}
-	}
-	return latest
-}
-
 func findingOfMigration(m *hostingv1alpha1.Migration, latest bool) *Finding {
 	complete := cmp.Or(meta.FindStatusCondition(m.Status.Conditions, hostingv1alpha1.MigrationComplete), &metav1.Condition{})
 	object, show := "migration/"+m.Name, "kubectl describe migration "+m.Name
@@ -219,7 +207,7 @@ func findingOfMigration(m *hostingv1alpha1.Migration, latest bool) *Finding {
 	switch {
 	case m.Status.Phase == hostingv1alpha1.MigrationFailed && latest:
 		f = alert("AnnexMigrationFailed", show, "the Migration of %s failed: %s: %s", m.Moved(), complete.Reason, complete.Message)
-	case m.Status.Phase.Finished() && latest && keepsCopy(m):
+	case m.Status.Phase.Finished() && latest && m.KeepsCopy():
 		f = info("kubectl annex finalize --help", "the main cluster keeps its copy of %s, %d objects as of the switch. `annex finalize` frees their memory, `annex rollback` returns the group",
 			m.Spec.Group, m.Status.Objects)
 	case m.Status.Phase.Finished():
@@ -243,12 +231,6 @@ func waitsForUser(m *hostingv1alpha1.Migration) bool {
 	finalize := m.Spec.Operation == hostingv1alpha1.MigrationFinalize && m.Status.Phase == hostingv1alpha1.MigrationPending
 	manual := m.Spec.Switch == hostingv1alpha1.MigrationSwitchManual && m.Status.Phase == hostingv1alpha1.MigrationFollowing
 	return finalize || manual
-}
-
-// keepsCopy reports whether the main cluster has the objects of a group since this Migration.
-func keepsCopy(m *hostingv1alpha1.Migration) bool {
-	return m.Spec.Group != "" && m.Spec.Operation != hostingv1alpha1.MigrationRollback && m.Spec.Operation != hostingv1alpha1.MigrationFinalize &&
-		m.Status.Phase == hostingv1alpha1.MigrationCompleted && m.Status.Objects > 0
 }
 
 // checkStaticSources reports conditions of StaticSources.

@@ -29,39 +29,39 @@ func Count(n int64, unit string) string {
 	return fmt.Sprintf("%d %ss", n, unit)
 }
 
-// Format is the value of the flag --output.
-type Format struct {
-	name, wide string
+// ShellWord quotes a value that a shell would read as more than a word.
+func ShellWord(value string) string {
+	if !strings.ContainsAny(value, " \t\n'\"\\$`!*?[]{}()<>|&;#~") {
+		return value
+	}
+	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
-// Formats of --output.
+// Format is the value of the flag --output.
+type Format struct {
+	name  string
+	names []string
+}
+
+// Wide is the format of tables with all columns.
+const Wide = "wide"
+
 const (
 	textFormat = "text"
-	wideFormat = "wide"
 	jsonFormat = "json"
 	yamlFormat = "yaml"
 )
 
-// AddFlag adds the flag.
-func (f *Format) AddFlag(fs *pflag.FlagSet) {
-	f.name = textFormat
-	fs.VarP(f, "output", "o", "The output format: "+strings.Join(f.names(), ", ")+".")
-}
-
-// AddWideFlag adds the flag with a format that has more columns.
-func (f *Format) AddWideFlag(fs *pflag.FlagSet) {
-	f.wide = wideFormat
-	f.AddFlag(fs)
-}
-
-func (f *Format) names() []string {
-	return slices.DeleteFunc([]string{textFormat, f.wide, jsonFormat, yamlFormat}, func(name string) bool { return name == "" })
+// AddFlag adds the flag. more are the formats of the command beside text, JSON and YAML.
+func (f *Format) AddFlag(fs *pflag.FlagSet, more ...string) {
+	f.name, f.names = textFormat, slices.Concat([]string{textFormat}, more, []string{jsonFormat, yamlFormat})
+	fs.VarP(f, "output", "o", "The output format: "+strings.Join(f.names, ", ")+".")
 }
 
 // Set implements pflag.Value.
 func (f *Format) Set(value string) error {
-	if !slices.Contains(f.names(), value) {
-		return errors.New("must be " + strings.Join(f.names(), ", "))
+	if !slices.Contains(f.names, value) {
+		return errors.New("must be " + strings.Join(f.names, ", "))
 	}
 	f.name = value
 	return nil
@@ -73,8 +73,8 @@ func (f *Format) String() string { return f.name }
 // Type implements pflag.Value.
 func (f *Format) Type() string { return "string" }
 
-// Wide reports whether a table has all columns.
-func (f *Format) Wide() bool { return f.name == wideFormat }
+// Is reports whether a format was chosen.
+func (f *Format) Is(name string) bool { return f.name == name }
 
 // Print writes an object as JSON or YAML, or calls text.
 func (f *Format) Print(out io.Writer, object any, text func() error) error {

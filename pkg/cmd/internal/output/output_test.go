@@ -25,7 +25,7 @@ func TestFormat(t *testing.T) {
 	} {
 		var format Format
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		format.AddWideFlag(flags)
+		format.AddFlag(flags, Wide)
 		var arguments []string
 		if tc.argument != "" {
 			arguments = append(arguments, tc.argument)
@@ -38,7 +38,7 @@ func TestFormat(t *testing.T) {
 		var out bytes.Buffer
 		expect.NoError(t, format.Print(&out, map[string]string{"a": "<b>"}, func() error {
 			text := "text\n"
-			if format.Wide() {
+			if format.Is(Wide) {
 				text = "wide\n"
 			}
 			_, err := io.WriteString(&out, text)

@@ -1,0 +1,88 @@
+// Copyright The annex Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnose
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	restclient "k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/annex-dev/annex/pkg/cmd/internal/login"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
+)
+
+const (
+	roleName   = "annex-diagnose"
+	reviewPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+)
+
+// PrintRights prints the role that a user needs for a complete report on a cluster, and its binding.
+func PrintRights(ctx context.Context, client restclient.Interface, user string, out io.Writer) error {
+	s := newSurvey("", client)
+	if err := s.readDefinitions(ctx, ""); err != nil {
+		return fmt.Errorf("read the groups of the role: %w", err)
+	}
+	list := func(group string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"list"}}
+	}
+	rules := []rbacv1.PolicyRule{
+		{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
+		list("apiextensions.k8s.io", "customresourcedefinitions"),
+		list("apiregistration.k8s.io", "apiservices"),
+		list("hosting.annex.dev", "migrations"),
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
+		rule := list(name)
+		for _, r := range s.groups[name].Resources {
+			rule.Resources = append(rule.Resources, r.Name)
+		}
+		slices.Sort(rule.Resources)
+		rules = append(rules, rule)
+	}
+	for i, object := range []any{
+		&rbacv1.ClusterRole{TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"}, ObjectMeta: metav1.ObjectMeta{Name: roleName}, Rules: rules},
+		&rbacv1.ClusterRoleBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+			ObjectMeta: metav1.ObjectMeta{Name: roleName + ":" + user},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleName},
+		},
+	} {
+		manifest, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("encode the role: %w", err)
+		}
+		if i > 0 {
+			manifest = append([]byte("---\n"), manifest...)
+		}
+		if _, err := out.Write(manifest); err != nil {
+			return fmt.Errorf("print the role: %w", err)
+		}
+	}
+	return nil
+}
+
+// grantCommand returns the command that gives the caller the role. It is generic if the cluster does not say who that is.
+func grantCommand(ctx context.Context, client restclient.Interface) string {
+	user := "USER"
+	body, err := json.Marshal(&authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"}})
+	if err == nil {
+		var answer []byte
+		answer, err = login.Raw(client.Post().AbsPath(reviewPath).SetHeader("Content-Type", "application/json").Body(body).Do(ctx))
+		var review authenticationv1.SelfSubjectReview
+		if err == nil && json.Unmarshal(answer, &review) == nil && review.Status.UserInfo.Username != "" {
+			user = review.Status.UserInfo.Username
+		}
+	}
+	return "kubectl annex diagnose --print-rights=" + output.ShellWord(user) + " | kubectl apply -f -"
+}
