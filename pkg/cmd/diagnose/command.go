@@ -19,7 +19,7 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 )
 
-// Formats of --output beside those of all commands.
+// Formats of --output that other commands lack.
 const (
 	csvFormat  = "csv"
 	htmlFormat = "html"

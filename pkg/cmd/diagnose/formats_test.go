@@ -111,7 +111,7 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestHTML has names that a tenant might choose. TestPage of pkg/test/e2e opens a page in a browser.
+// TestHTML has names that a tenant might choose.
 func TestHTML(t *testing.T) {
 	t.Parallel()
 	f := newFake(define(widgets, "v1"), define("pieces.hosted.example.com", "v1"), define("secrets.closed.example.com", "v1"))

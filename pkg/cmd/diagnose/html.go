@@ -38,9 +38,9 @@ type pageData struct {
 	Annex   string
 	Printed string
 	Totals  []string
-	// Parts divide all bytes, or those of custom resources if only these are known.
+	// Parts divide the bytes in etcd, or the custom resources if only these are known.
 	Parts []part
-	// LargestBytes and LargestMemory are those of one group, and the lengths of the longest bars.
+	// LargestBytes and LargestMemory are the values with the longest bars.
 	LargestBytes, LargestMemory int64
 }
 

@@ -49,7 +49,7 @@ type content struct {
 }
 
 // read counts the objects of a collection. Their sizes are from the metrics if these count about as many objects; otherwise
-// those of the first objects are measured. Metrics alone do not do: they lack the objects of the last minute.
+// the first objects are measured. Metrics alone do not do: they lack the objects of the last minute.
 func (l lister) read(ctx context.Context, path string, known measured) (content, error) {
 	var seen, size, memory, total int64
 	use := func(object json.RawMessage) error {
@@ -84,7 +84,7 @@ func (l lister) read(ctx context.Context, path string, known measured) (content,
 	return content{total, scale(size, total, seen), scale(memory, total, seen), SourceSample}, nil
 }
 
-// scale returns the value of a whole from that of a part.
+// scale returns the value of the whole, given the value of a part.
 func scale(value, whole, part int64) int64 {
 	return int64(float64(value) * float64(whole) / float64(part))
 }

@@ -39,7 +39,7 @@ type Usage struct {
 	MemoryBytes *int64 `json:"memoryBytes"`
 	// Watches are open at the kube-apiserver that answered.
 	Watches *int64 `json:"watches"`
-	// Rates are those of the window.
+	// Rates are measured in the window.
 	Rates `json:",inline"`
 }
 

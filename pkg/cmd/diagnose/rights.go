@@ -15,7 +15,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
@@ -49,27 +48,14 @@ func PrintRights(ctx context.Context, client restclient.Interface, user string, 
 		slices.Sort(rule.Resources)
 		rules = append(rules, rule)
 	}
-	for i, object := range []any{
+	return output.PrintYAML(out,
 		&rbacv1.ClusterRole{TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"}, ObjectMeta: metav1.ObjectMeta{Name: roleName}, Rules: rules},
 		&rbacv1.ClusterRoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 			ObjectMeta: metav1.ObjectMeta{Name: roleName + ":" + user},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleName},
-		},
-	} {
-		manifest, err := yaml.Marshal(object)
-		if err != nil {
-			return fmt.Errorf("encode the role: %w", err)
-		}
-		if i > 0 {
-			manifest = append([]byte("---\n"), manifest...)
-		}
-		if _, err := out.Write(manifest); err != nil {
-			return fmt.Errorf("print the role: %w", err)
-		}
-	}
-	return nil
+		})
 }
 
 // grantCommand returns the command that gives the caller the role. It is generic if the cluster does not say who that is.

@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
-	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
+	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 )
 
 const (
@@ -37,19 +37,7 @@ func (s *session) printRights(ctx context.Context, name string, wanted rules) er
 		role, binding := systemRole(s.group, inSystem, s.subjects(ctx))
 		objects = append(objects, role, binding)
 	}
-	for i, object := range objects {
-		manifest, err := yaml.Marshal(object)
-		if err != nil {
-			return fmt.Errorf("encode the roles: %w", err)
-		}
-		if i > 0 {
-			s.print("---")
-		}
-		if _, err := s.out.Write(manifest); err != nil {
-			return fmt.Errorf("print the roles: %w", err)
-		}
-	}
-	return nil
+	return output.PrintYAML(s.out, objects...)
 }
 
 // bound returns the users that the role with the rights for groups is bound to.

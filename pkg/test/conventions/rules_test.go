@@ -666,7 +666,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/diagnose",
 		duty:     "`annex diagnose`: a read-only client of a cluster without annex.",
-		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/table"},
+		ours:     []string{"pkg/aggregated/group", "pkg/apis/hosting/...", "pkg/cmd/internal/login", "pkg/cmd/internal/output", "pkg/table", "pkg/version"},
 		others:   append([]string{"github.com/prometheus/client_model/go"}, append(flags, clients...)...),
 	},
 	{

@@ -57,8 +57,6 @@ func (c *Cluster) apiServerFlags() []string {
 		"--endpoint-reconciler-type=none",
 		// Requests go to the external name or cluster IP of a Service, not to its pods.
 		"--enable-aggregator-routing=false",
-		// The figures of annex diagnose are up to twice as old.
-		"--etcd-count-metric-poll-period=20s",
 	}, c.opts.APIServerFlags...)
 }
 

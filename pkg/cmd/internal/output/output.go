@@ -76,6 +76,23 @@ func (f *Format) Type() string { return "string" }
 // Is reports whether a format was chosen.
 func (f *Format) Is(name string) bool { return f.name == name }
 
+// PrintYAML writes objects as a stream of YAML documents.
+func PrintYAML(out io.Writer, objects ...any) error {
+	for i, object := range objects {
+		document, err := yaml.Marshal(object)
+		if err != nil {
+			return fmt.Errorf("encode the output: %w", err)
+		}
+		if i > 0 {
+			document = append([]byte("---\n"), document...)
+		}
+		if _, err := out.Write(document); err != nil {
+			return fmt.Errorf("print the output: %w", err)
+		}
+	}
+	return nil
+}
+
 // Print writes an object as JSON or YAML, or calls text.
 func (f *Format) Print(out io.Writer, object any, text func() error) error {
 	if f.name != jsonFormat && f.name != yamlFormat {

@@ -50,6 +50,7 @@ func TestCommands(t *testing.T) {
 		"annex serves commands.example.com. The main cluster keeps its copy.", "annex rollback commands.example.com")
 	f.wantServed(ours)
 	f.wantRights(true)
+	f.wantDiagnosed("21", "the cluster keeps the copy from before the move")
 	f.wantIdentity(kept)
 	expect.Contains(t, f.kubectl("", "get", "widgets.commands.example.com", "kept"), "kept")
 	f.run("move", "has completed already", "annex serves commands.example.com.")
@@ -73,6 +74,17 @@ func TestCommands(t *testing.T) {
 	f.run("move --store=default", "Completed")
 	f.wantServed(ours)
 	f.finalize(kept)
+	f.wantDiagnosed("0", "Can move: in annex; annex (annex-system.annex) serves v1")
+}
+
+// wantDiagnosed fails unless annex diagnose counts these objects in the main cluster, and prints a sentence.
+func (f *fixture) wantDiagnosed(objects, sentence string) {
+	f.Helper()
+	code, output := execute("diagnose", "--group="+f.group, "--kubeconfig="+mainCluster.Kubeconfig)
+	if code != 0 {
+		f.Errorf("annex diagnose: exit code %d", code)
+	}
+	expect.Contains(f, output, f.group+"   "+objects+" ", sentence)
 }
 
 // finalize deletes the main cluster's copy, and restores the backup to another annex.

@@ -76,7 +76,7 @@ func diagnosed(t *testing.T, annex *annextest.Annex) {
 	reports := objectsOf(t, find(t, all, "reports."+openReports))
 	expect.NoError(t, reports.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	// With objects the command would grant annex more rights, which TestRights finds.
-	untilMovable(t, openReports, 0)
+	wantMovable(t, runDiagnose(t, mainCluster.Kubeconfig), openReports, 0)
 	for group, name := range map[string]string{policyReports: "policyreports." + policyReports, openReports: "reports." + openReports} {
 		found := runDiagnose(t, mainCluster.Kubeconfig, "--group="+group).Groups[0]
 		if found.Move.Verdict != diagnose.MoveYes {
@@ -101,9 +101,12 @@ func diagnosed(t *testing.T, annex *annextest.Annex) {
 // asAdministrator may read everything.
 func asAdministrator(t *testing.T) {
 	t.Helper()
-	var report *diagnose.Report
+	report := runDiagnose(t, mainCluster.Kubeconfig, "--window=1ms")
 	for group, objects := range map[string]int64{openReports: 3, "argoproj.io": 2, policyReports: 0, "tekton.dev": 0, "aquasecurity.github.io": 0} {
-		report = untilMovable(t, group, objects)
+		wantMovable(t, report, group, objects)
+	}
+	if report.WritesPerSecond == nil || report.CustomResources.WritesPerSecond == nil || *report.CustomResources.ObjectsPerHour != 0 {
+		t.Errorf("rates: %s", asJSON(t, report.CustomResources))
 	}
 	if webhook := groupIn(t, report, "tekton.dev").Resources[0].ConversionWebhook; webhook != "tekton-pipelines/tekton-pipelines-webhook" {
 		t.Errorf("the conversion webhook is %q", webhook)
@@ -113,16 +116,13 @@ func asAdministrator(t *testing.T) {
 	}
 }
 
-// untilMovable waits until a group can move and kube-apiserver, which counts at intervals, has counted its
-// objects. It returns the last report.
-func untilMovable(t *testing.T, group string, objects int64) (report *diagnose.Report) {
+// wantMovable fails unless a group can move, and has this number of objects just after they were created or deleted.
+func wantMovable(t *testing.T, report *diagnose.Report, group string, objects int64) {
 	t.Helper()
-	poll.UntilDone(t, fmt.Sprintf("%s can move, with %d objects", group, objects), func() (bool, string) {
-		report = runDiagnose(t, mainCluster.Kubeconfig)
-		found := groupIn(t, report, group)
-		return found.Objects != nil && *found.Objects == objects && found.Move.Verdict == diagnose.MoveYes && found.Watches != nil, asJSON(t, found)
-	})
-	return report
+	found := groupIn(t, report, group)
+	if found.Objects == nil || *found.Objects != objects || found.Move.Verdict != diagnose.MoveYes || found.Watches == nil {
+		t.Errorf("%s, want %d objects: %s", group, objects, asJSON(t, found))
+	}
 }
 
 // planned shows the plan of a move, and lets kube-apiserver check the roles that the commands grant.
@@ -178,6 +178,11 @@ func asReader(t *testing.T, size int64) {
 			t.Errorf("missing rights %q, want %q", report.MissingRights, right)
 		}
 	}
+	fix(t, mainCluster, report.GrantCommand)
+	poll.UntilDone(t, "the reader may read everything", func() (bool, string) {
+		complete := runDiagnose(t, kubeconfig)
+		return len(complete.MissingRights) == 0, asJSON(t, complete)
+	})
 }
 
 func runDiagnose(t *testing.T, kubeconfig string, flags ...string) *diagnose.Report {

@@ -31,10 +31,9 @@ import (
 const namespace = annextest.Namespace
 
 // fewControllers aggregate the ClusterRole that has annex's permissions on groups, and create service
-// accounts. Objects are counted often, because tests wait for the figures of annex diagnose.
+// accounts.
 var fewControllers = maincluster.Options{
-	Controllers:    []string{maincluster.ClusterRoleAggregationController, maincluster.ServiceAccountController},
-	APIServerFlags: []string{"--etcd-count-metric-poll-period=2s"},
+	Controllers: []string{maincluster.ClusterRoleAggregationController, maincluster.ServiceAccountController},
 }
 
 // mainCluster is shared by the tests that do not break it. Those that install annex in it run
