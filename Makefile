@@ -157,6 +157,12 @@ RESULTS ?= docs/benchmarks/*.json
 bench-charts: bin/bench ## Draw the charts of docs/performance.md from the results of bench-peer and bench-million.
 	bin/bench charts docs/benchmarks $(RESULTS)
 
+.PHONY: dashboard-pictures
+dashboard-pictures: bin/bench build prometheus cluster-programs ## Draw the pictures of docs/dashboards.md from a test's Prometheus.
+	@rm -rf bin/dashboards && mkdir -p bin/dashboards docs/dashboards
+	ANNEX_DASHBOARD_RESULTS=$(CURDIR)/bin/dashboards go test -tags cluster -count=1 -run '^TestMonitoring$$' ./pkg/test/cluster/serving
+	bin/bench dashboards docs/dashboards bin/dashboards/*.json
+
 ##@ Release it
 
 RELEASE = go run . --version=$(VERSION) --commit=$(COMMIT) --time=$(shell git log -1 --format=%ct 2>/dev/null || echo 0) --ldflags='$(LDFLAGS)'

@@ -27,7 +27,7 @@ func main() {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	root := &cobra.Command{Use: "bench", Short: "Measure annex", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(newAnnexCommand(), newPeerCommand(), newMillionCommand(), newChartsCommand())
+	root.AddCommand(newAnnexCommand(), newPeerCommand(), newMillionCommand(), newChartsCommand(), newDashboardsCommand())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root.ExecuteContext(ctx)
 	cancel()

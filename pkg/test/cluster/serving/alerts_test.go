@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -249,12 +250,36 @@ func (p *prometheus) waitForAlerts(t *testing.T, want ...string) {
 	})
 }
 
+// series is a result of Prometheus.
+type series struct {
+	Metric map[string]string `json:"metric"`
+	// Values are pairs of a time in seconds and a number as a string. An instant query has none.
+	Values [][2]any `json:"values,omitempty"`
+}
+
 // query returns the labels of the series of a query.
 func (p *prometheus) query(t *testing.T, query string) ([]map[string]string, error) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.address+"/api/v1/query", nil)
+	found, err := p.get(t, "/api/v1/query", url.Values{"query": {query}})
+	var labels []map[string]string
+	for _, one := range found {
+		labels = append(labels, one.Metric)
+	}
+	return labels, err
+}
+
+// queryRange returns the values of a query at each second of the last time.
+func (p *prometheus) queryRange(t *testing.T, query string, last time.Duration) ([]series, error) {
+	t.Helper()
+	now := time.Now()
+	return p.get(t, "/api/v1/query_range", url.Values{"query": {query}, "start": {now.Add(-last).Format(time.RFC3339)}, "end": {now.Format(time.RFC3339)}, "step": {"1s"}})
+}
+
+func (p *prometheus) get(t *testing.T, path string, parameters url.Values) ([]series, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.address+path, nil)
 	expect.NoError(t, err)
-	request.URL.RawQuery = url.Values{"query": {query}}.Encode()
+	request.URL.RawQuery = parameters.Encode()
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("query Prometheus: %w", err)
@@ -262,17 +287,11 @@ func (p *prometheus) query(t *testing.T, query string) ([]map[string]string, err
 	defer response.Body.Close()
 	var answer struct {
 		Data struct {
-			Result []struct {
-				Metric map[string]string `json:"metric"`
-			} `json:"result"`
+			Result []series `json:"result"`
 		} `json:"data"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("query Prometheus: %s: %w", response.Status, err)
 	}
-	var series []map[string]string
-	for _, result := range answer.Data.Result {
-		series = append(series, result.Metric)
-	}
-	return series, nil
+	return answer.Data.Result, nil
 }

@@ -6,12 +6,14 @@
 package serving
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,15 +44,22 @@ func checkDashboards(t *testing.T, annex *clients.Clients, p *prometheus) {
 	expect.NoError(t, err)
 	defer watching.Stop()
 	written := 0
-	for name, query := range dashboardQueries(t) {
-		poll.UntilDone(t, "results of the panel "+name, func() (bool, string) {
-			written++
-			if _, err := widgets.Create(t.Context(), newWidget("example.com", "v1", fmt.Sprint("w", written)), metav1.CreateOptions{}); err != nil {
-				return false, err.Error()
+	for _, dashboard := range readDashboards(t) {
+		for _, panel := range dashboard.Panels {
+			for _, target := range panel.Targets {
+				poll.UntilDone(t, "results of "+target.Expr+" in the panel "+dashboard.Title+": "+panel.Title, func() (bool, string) {
+					written++
+					if _, err := widgets.Create(t.Context(), newWidget("example.com", "v1", fmt.Sprint("w", written)), metav1.CreateOptions{}); err != nil {
+						return false, err.Error()
+					}
+					series, err := p.query(t, target.query())
+					return err == nil && len(series) > 0, fmt.Sprint(series, err)
+				})
 			}
-			series, err := p.query(t, query)
-			return err == nil && len(series) > 0, fmt.Sprint(query, ": ", series, err)
-		})
+		}
+	}
+	if dir := os.Getenv("ANNEX_DASHBOARD_RESULTS"); dir != "" {
+		saveResults(t, widgets, p, dir)
 	}
 	expect.Delete(t, annex.Hosting.HostingV1alpha1().Migrations(), "gadgets")
 	expect.Gone(t, annex.Hosting.HostingV1alpha1().Migrations(), "gadgets")
@@ -68,36 +77,90 @@ func defineInAnnex(t *testing.T, annex *clients.Clients, plural string) dynamic.
 	return objects
 }
 
-// dashboardQueries returns the queries of all panels, for widgets, by dashboard and panel.
-func dashboardQueries(t *testing.T) map[string]string {
+// dashboard is a part of a dashboard of Grafana.
+type dashboard struct {
+	Title  string  `json:"title"`
+	Panels []panel `json:"panels"`
+}
+
+type panel struct {
+	Type    string `json:"type"`
+	Title   string `json:"title"`
+	GridPos struct {
+		X, Y, W, H int
+	} `json:"gridPos"`
+	FieldConfig struct {
+		Defaults struct {
+			Unit string `json:"unit"`
+		} `json:"defaults"`
+	} `json:"fieldConfig"`
+	Targets []target `json:"targets"`
+}
+
+// target is a query. Results are added for pictures.
+type target struct {
+	Expr         string   `json:"expr"`
+	LegendFormat string   `json:"legendFormat"`
+	Results      []series `json:"results,omitempty"`
+}
+
+// query returns the query for widgets.
+func (target target) query() string {
+	return strings.NewReplacer("$job", "annex", "$group", "example.com", "$resource", "widgets", "$__rate_interval", "1m").Replace(target.Expr)
+}
+
+// readDashboards returns the dashboards by the names of their files.
+func readDashboards(t *testing.T) map[string]*dashboard {
 	t.Helper()
 	root, err := process.ModuleRoot(t.Context())
 	expect.NoError(t, err)
 	files, err := filepath.Glob(filepath.Join(root, "artifacts/chart/dashboards/*.json"))
 	expect.NoError(t, err)
-	variables := strings.NewReplacer("$job", "annex", "$group", "example.com", "$resource", "widgets", "$__rate_interval", "1m")
-	queries := map[string]string{}
+	if len(files) == 0 {
+		t.Fatal("there are no dashboards")
+	}
+	dashboards := map[string]*dashboard{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		expect.NoError(t, err)
-		var dashboard struct {
-			Title  string `json:"title"`
-			Panels []struct {
-				Title   string `json:"title"`
-				Targets []struct {
-					Expr string `json:"expr"`
-				} `json:"targets"`
-			} `json:"panels"`
+		read := &dashboard{}
+		expect.NoError(t, json.Unmarshal(content, read))
+		dashboards[filepath.Base(file)] = read
+	}
+	return dashboards
+}
+
+// saveResults writes the results of the dashboards' queries to a directory, after two minutes of requests, for `make
+// dashboard-pictures`.
+func saveResults(t *testing.T, widgets dynamic.ResourceInterface, p *prometheus, dir string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for i := 0; ctx.Err() == nil; i++ {
+		widget, err := widgets.Create(ctx, newWidget("example.com", "v1", fmt.Sprint("picture", i)), metav1.CreateOptions{})
+		if err == nil {
+			_, err = widgets.Update(ctx, widget, metav1.UpdateOptions{})
 		}
-		expect.NoError(t, json.Unmarshal(content, &dashboard))
+		if err == nil && i%10 == 0 {
+			_, err = widgets.List(ctx, metav1.ListOptions{})
+		}
+		if err == nil && i%3 == 0 {
+			err = widgets.Delete(ctx, widget.GetName(), metav1.DeleteOptions{})
+		}
+		if ctx.Err() == nil {
+			expect.NoError(t, err)
+		}
+	}
+	for name, dashboard := range readDashboards(t) {
 		for _, panel := range dashboard.Panels {
-			for _, target := range panel.Targets {
-				queries[dashboard.Title+": "+panel.Title+": "+target.Expr] = variables.Replace(target.Expr)
+			for i := range panel.Targets {
+				var err error
+				panel.Targets[i].Results, err = p.queryRange(t, panel.Targets[i].query(), time.Minute)
+				expect.NoError(t, err)
 			}
 		}
+		content, err := json.Marshal(dashboard)
+		expect.NoError(t, err)
+		expect.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
-	if len(queries) == 0 {
-		t.Fatal("there are no dashboards")
-	}
-	return queries
 }
