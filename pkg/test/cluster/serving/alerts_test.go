@@ -21,13 +21,17 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
-	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
@@ -149,34 +153,70 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-// TestMonitoring lets a Prometheus with annex's alerts watch annex. The dashboards have results, and alerts fire while a
-// Store, the main cluster and annex itself are down. They have no delay here.
+// TestMonitoring lets a Prometheus with annex's alerts watch annex. The dashboards have results, and alerts fire only while
+// there is a fault. They have no delay here.
 func TestMonitoring(t *testing.T) {
 	t.Parallel()
 	cluster := maincluster.StartForTest(t, noControllers)
 	annex := annextest.Start(t, cluster)
-	etcd := etcdtest.StartTCP(t, nil)
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true, QuotaBytes: 32 << 20})
 	direct := clients.For(t, annex.AnnexConfig)
 	expect.Create(t, direct.Stores(), &hostingv1alpha1.Store{
-		ObjectMeta: metav1.ObjectMeta{Name: "west"}, Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{Endpoints: []string{etcd.URL}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "west"}, Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
+			Endpoints: etcd.Endpoints(), Defragmentation: hostingv1alpha1.DefragmentationWhenFull,
+		}},
 	})
 	prometheus := startPrometheus(t, annex)
 	prometheus.waitForAlerts(t)
 	checkDashboards(t, direct, prometheus)
 	prometheus.waitForAlerts(t)
 
-	etcd.Close()
-	prometheus.waitForAlerts(t, "AnnexStoreUnavailable", "AnnexStoreEndpointsDown")
-	etcd.Start(t)
-	prometheus.waitForAlerts(t)
+	checkStoreAlerts(t, direct, prometheus, etcd)
 
 	expect.NoError(t, cluster.StopAPIServer(t.Context()))
 	prometheus.waitForAlerts(t, "AnnexMainClusterNotReady")
 	expect.NoError(t, cluster.StartAPIServer(t.Context()))
 	prometheus.waitForAlerts(t)
 
+	migrate(t, direct, "widgets", "nowhere", hostingv1alpha1.MigrationSwitchAutomatic)
+	prometheus.waitForAlerts(t, "AnnexMigrationFailed")
 	expect.NoError(t, annex.Shutdown())
-	prometheus.waitForAlerts(t, "AnnexDown")
+	prometheus.waitForAlerts(t, "AnnexMigrationFailed", "AnnexDown")
+}
+
+// checkStoreAlerts fills the Store west, damages an object in it, and stops it while a resource is to move there.
+func checkStoreAlerts(t *testing.T, annex *clients.Clients, p *prometheus, etcd *etcdcluster.Cluster) {
+	t.Helper()
+	client := etcd.Client(t)
+	etcd.Fill(t, "/others")
+	p.waitForAlerts(t, "AnnexStoreAlmostFull", "AnnexStoreNotWritable")
+	_, err := client.Delete(t.Context(), "/others", clientv3.WithPrefix())
+	expect.NoError(t, err)
+	p.waitForAlerts(t)
+
+	keys, err := client.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	expect.NoError(t, err)
+	index := slices.IndexFunc(keys.Kvs, func(kv *mvccpb.KeyValue) bool { return strings.Contains(string(kv.Key), "/example.com/widgets/") })
+	if index < 0 {
+		t.Fatal("the Store west has no widgets")
+	}
+	damaged := string(keys.Kvs[index].Key)
+	_, err = client.Put(t.Context(), damaged, "\x00damaged")
+	expect.NoError(t, err)
+	poll.UntilDone(t, "lists of widgets fail", func() (bool, string) {
+		_, err := annex.Dynamic.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).List(t.Context(), metav1.ListOptions{})
+		return apierrors.IsStoreReadError(err), fmt.Sprint(damaged, ": ", err)
+	})
+	p.waitForAlerts(t, "AnnexUnreadableObjects")
+	_, err = client.Delete(t.Context(), damaged)
+	expect.NoError(t, err)
+	p.waitForAlerts(t)
+
+	etcd.Members[0].Stop(t)
+	migrate(t, annex, "gadgets", "west", hostingv1alpha1.MigrationSwitchAutomatic)
+	p.waitForAlerts(t, "AnnexStoreUnavailable", "AnnexStoreEndpointsDown", "AnnexMigrationRetrying")
+	etcd.Members[0].Start(t)
+	p.waitForAlerts(t)
 }
 
 // prometheus is a Prometheus server that scrapes annex.

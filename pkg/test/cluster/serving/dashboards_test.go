@@ -33,13 +33,8 @@ func checkDashboards(t *testing.T, annex *clients.Clients, p *prometheus) {
 	t.Helper()
 	widgets := defineInAnnex(t, annex, "widgets")
 	defineInAnnex(t, annex, "gadgets")
-	migrate := func(plural string, how hostingv1alpha1.MigrationSwitch) {
-		expect.Create(t, annex.Hosting.HostingV1alpha1().Migrations(), &hostingv1alpha1.Migration{
-			ObjectMeta: metav1.ObjectMeta{Name: plural}, Spec: hostingv1alpha1.MigrationSpec{Resource: plural + ".example.com", StoreName: "west", Switch: how},
-		})
-	}
-	migrate("widgets", hostingv1alpha1.MigrationSwitchAutomatic)
-	migrate("gadgets", hostingv1alpha1.MigrationSwitchManual)
+	migrate(t, annex, "widgets", "west", hostingv1alpha1.MigrationSwitchAutomatic)
+	waiting := migrate(t, annex, "gadgets", "west", hostingv1alpha1.MigrationSwitchManual)
 	watching, err := widgets.Watch(t.Context(), metav1.ListOptions{})
 	expect.NoError(t, err)
 	defer watching.Stop()
@@ -61,8 +56,16 @@ func checkDashboards(t *testing.T, annex *clients.Clients, p *prometheus) {
 	if dir := os.Getenv("ANNEX_DASHBOARD_RESULTS"); dir != "" {
 		saveResults(t, widgets, p, dir)
 	}
-	expect.Delete(t, annex.Hosting.HostingV1alpha1().Migrations(), "gadgets")
-	expect.Gone(t, annex.Hosting.HostingV1alpha1().Migrations(), "gadgets")
+	expect.Delete(t, annex.Hosting.HostingV1alpha1().Migrations(), waiting)
+	expect.Gone(t, annex.Hosting.HostingV1alpha1().Migrations(), waiting)
+}
+
+// migrate creates a Migration to a Store, and returns its name.
+func migrate(t *testing.T, annex *clients.Clients, plural, store string, how hostingv1alpha1.MigrationSwitch) string {
+	t.Helper()
+	return expect.Create(t, annex.Hosting.HostingV1alpha1().Migrations(), &hostingv1alpha1.Migration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: plural + "-"}, Spec: hostingv1alpha1.MigrationSpec{Resource: plural + ".example.com", StoreName: store, Switch: how},
+	}).Name
 }
 
 // defineInAnnex creates a CRD of the group example.com, and waits until it is served.
