@@ -28,7 +28,7 @@ const (
 	// objectsPerWriter are updated, deleted and created again by one writer.
 	objectsPerWriter = 6
 	// writePause leaves time to the tests beside it.
-	writePause = 150 * time.Millisecond
+	writePause = 400 * time.Millisecond
 	// storeWriters write the HostedResource of the group, on which its route depends, and conflict with annex's controllers.
 	storeWriters = 2
 	// storePause is between two writes of a Store writer. In each, another client puts otherKeys into the Store's
