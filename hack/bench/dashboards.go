@@ -5,7 +5,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +20,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/annex-dev/annex/pkg/test/dashboards"
 )
 
 // Sizes of a column and a row of Grafana's grid, which has 24 columns.
@@ -29,27 +30,6 @@ const (
 	columnWidth vg.Length = 0.5 * vg.Inch
 	rowHeight   vg.Length = 0.36 * vg.Inch
 )
-
-// gridPanel is a panel of a dashboard with the results of its queries, as a test has written it.
-type gridPanel struct {
-	Type    string `json:"type"`
-	Title   string `json:"title"`
-	GridPos struct {
-		X, Y, W, H int
-	} `json:"gridPos"`
-	FieldConfig struct {
-		Defaults struct {
-			Unit string `json:"unit"`
-		} `json:"defaults"`
-	} `json:"fieldConfig"`
-	Targets []struct {
-		LegendFormat string `json:"legendFormat"`
-		Results      []struct {
-			Metric map[string]string `json:"metric"`
-			Values [][2]any          `json:"values"`
-		} `json:"results"`
-	} `json:"targets"`
-}
 
 func newDashboardsCommand() *cobra.Command {
 	return &cobra.Command{
@@ -67,14 +47,8 @@ func newDashboardsCommand() *cobra.Command {
 }
 
 func drawDashboard(file, dir string) error {
-	content, err := os.ReadFile(file)
+	dashboard, err := dashboards.ReadFile(file)
 	if err != nil {
-		return err
-	}
-	var dashboard struct {
-		Panels []gridPanel `json:"panels"`
-	}
-	if err := json.Unmarshal(content, &dashboard); err != nil {
 		return err
 	}
 	rows := 0
@@ -84,7 +58,7 @@ func drawDashboard(file, dir string) error {
 	whole := vgsvg.New(gridColumns*columnWidth, vg.Length(rows)*rowHeight)
 	canvas := draw.New(whole)
 	for _, p := range dashboard.Panels {
-		drawn, err := p.plot()
+		drawn, err := plotOf(p)
 		if err != nil {
 			return err
 		}
@@ -112,14 +86,14 @@ type plotLine struct {
 	max    float64
 }
 
-// plot draws the largest lines of a panel. A panel with one number has it in its title.
-func (p gridPanel) plot() (*plot.Plot, error) {
+// plotOf draws the largest lines of a panel. A panel with one number has it in its title.
+func plotOf(p dashboards.Panel) (*plot.Plot, error) {
 	drawn := plot.New()
 	drawn.Title.Text = p.Title
-	unit, scale := p.unit()
+	unit, scale := unitOf(p.FieldConfig.Defaults.Unit)
 	drawn.Y.Label.Text, drawn.X.Label.Text = unit, "seconds"
 	drawn.Legend.Top, drawn.Legend.TextStyle.Font.Size, drawn.Legend.ThumbnailWidth, drawn.Legend.XOffs = true, 8, 12, -8
-	lines := p.lines(scale)
+	lines := linesOf(p.Targets, scale)
 	slices.SortFunc(lines, func(a, b plotLine) int { return cmp.Or(cmp.Compare(b.max, a.max), cmp.Compare(a.name, b.name)) })
 	for i, l := range lines[:min(len(lines), maxLines)] {
 		if p.Type == "stat" {
@@ -139,8 +113,8 @@ func (p gridPanel) plot() (*plot.Plot, error) {
 	return drawn, nil
 }
 
-func (p gridPanel) lines(scale float64) (lines []plotLine) {
-	for _, target := range p.Targets {
+func linesOf(targets []dashboards.Target, scale float64) (lines []plotLine) {
+	for _, target := range targets {
 		for _, result := range target.Results {
 			l := plotLine{name: legend(target.LegendFormat, result.Metric), points: pointsOf(result.Values, scale)}
 			for _, point := range l.points {
@@ -154,9 +128,9 @@ func (p gridPanel) lines(scale float64) (lines []plotLine) {
 	return lines
 }
 
-// unit returns the name of the axis, and what one of it is in the unit of the query.
-func (p gridPanel) unit() (string, float64) {
-	switch p.FieldConfig.Defaults.Unit {
+// unitOf returns the name of the axis, and what one of it is in the unit of the query.
+func unitOf(unit string) (string, float64) {
+	switch unit {
 	case "bytes":
 		return "MiB", 1 << 20
 	case "Bps":

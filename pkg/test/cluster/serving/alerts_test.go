@@ -31,6 +31,7 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
+	"github.com/annex-dev/annex/pkg/test/dashboards"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/freeport"
@@ -290,13 +291,6 @@ func (p *prometheus) waitForAlerts(t *testing.T, want ...string) {
 	})
 }
 
-// series is a result of Prometheus.
-type series struct {
-	Metric map[string]string `json:"metric"`
-	// Values are pairs of a time in seconds and a number as a string. An instant query has none.
-	Values [][2]any `json:"values,omitempty"`
-}
-
 // query returns the labels of the series of a query.
 func (p *prometheus) query(t *testing.T, query string) ([]map[string]string, error) {
 	t.Helper()
@@ -309,13 +303,13 @@ func (p *prometheus) query(t *testing.T, query string) ([]map[string]string, err
 }
 
 // queryRange returns the values of a query at each second of the last time.
-func (p *prometheus) queryRange(t *testing.T, query string, last time.Duration) ([]series, error) {
+func (p *prometheus) queryRange(t *testing.T, query string, last time.Duration) ([]dashboards.Series, error) {
 	t.Helper()
 	now := time.Now()
 	return p.get(t, "/api/v1/query_range", url.Values{"query": {query}, "start": {now.Add(-last).Format(time.RFC3339)}, "end": {now.Format(time.RFC3339)}, "step": {"1s"}})
 }
 
-func (p *prometheus) get(t *testing.T, path string, parameters url.Values) ([]series, error) {
+func (p *prometheus) get(t *testing.T, path string, parameters url.Values) ([]dashboards.Series, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.address+path, nil)
 	expect.NoError(t, err)
@@ -327,7 +321,7 @@ func (p *prometheus) get(t *testing.T, path string, parameters url.Values) ([]se
 	defer response.Body.Close()
 	var answer struct {
 		Data struct {
-			Result []series `json:"result"`
+			Result []dashboards.Series `json:"result"`
 		} `json:"data"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK {

@@ -22,9 +22,9 @@ import (
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
+	"github.com/annex-dev/annex/pkg/test/dashboards"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
-	"github.com/annex-dev/annex/pkg/test/process"
 )
 
 // checkDashboards uses two resources, moves one to the Store west and prepares a move of the other, and waits until each
@@ -39,7 +39,9 @@ func checkDashboards(t *testing.T, annex *clients.Clients, p *prometheus) {
 	expect.NoError(t, err)
 	defer watching.Stop()
 	written := 0
-	for _, dashboard := range readDashboards(t) {
+	all, err := dashboards.Read(t.Context())
+	expect.NoError(t, err)
+	for _, dashboard := range all {
 		for _, panel := range dashboard.Panels {
 			for _, target := range panel.Targets {
 				poll.UntilDone(t, "results of "+target.Expr+" in the panel "+dashboard.Title+": "+panel.Title, func() (bool, string) {
@@ -47,14 +49,14 @@ func checkDashboards(t *testing.T, annex *clients.Clients, p *prometheus) {
 					if _, err := widgets.Create(t.Context(), newWidget("example.com", "v1", fmt.Sprint("w", written)), metav1.CreateOptions{}); err != nil {
 						return false, err.Error()
 					}
-					series, err := p.query(t, target.query())
+					series, err := p.query(t, queryOf(target))
 					return err == nil && len(series) > 0, fmt.Sprint(series, err)
 				})
 			}
 		}
 	}
 	if dir := os.Getenv("ANNEX_DASHBOARD_RESULTS"); dir != "" {
-		saveResults(t, widgets, p, dir)
+		saveResults(t, widgets, p, all, dir)
 	}
 	expect.Delete(t, annex.Hosting.HostingV1alpha1().Migrations(), waiting)
 	expect.Gone(t, annex.Hosting.HostingV1alpha1().Migrations(), waiting)
@@ -80,62 +82,14 @@ func defineInAnnex(t *testing.T, annex *clients.Clients, plural string) dynamic.
 	return objects
 }
 
-// dashboard is a part of a dashboard of Grafana.
-type dashboard struct {
-	Title  string  `json:"title"`
-	Panels []panel `json:"panels"`
-}
-
-type panel struct {
-	Type    string `json:"type"`
-	Title   string `json:"title"`
-	GridPos struct {
-		X, Y, W, H int
-	} `json:"gridPos"`
-	FieldConfig struct {
-		Defaults struct {
-			Unit string `json:"unit"`
-		} `json:"defaults"`
-	} `json:"fieldConfig"`
-	Targets []target `json:"targets"`
-}
-
-// target is a query. Results are added for pictures.
-type target struct {
-	Expr         string   `json:"expr"`
-	LegendFormat string   `json:"legendFormat"`
-	Results      []series `json:"results,omitempty"`
-}
-
-// query returns the query for widgets.
-func (target target) query() string {
+// queryOf returns a panel's query for widgets.
+func queryOf(target dashboards.Target) string {
 	return strings.NewReplacer("$job", "annex", "$group", "example.com", "$resource", "widgets", "$__rate_interval", "1m").Replace(target.Expr)
-}
-
-// readDashboards returns the dashboards by the names of their files.
-func readDashboards(t *testing.T) map[string]*dashboard {
-	t.Helper()
-	root, err := process.ModuleRoot(t.Context())
-	expect.NoError(t, err)
-	files, err := filepath.Glob(filepath.Join(root, "artifacts/chart/dashboards/*.json"))
-	expect.NoError(t, err)
-	if len(files) == 0 {
-		t.Fatal("there are no dashboards")
-	}
-	dashboards := map[string]*dashboard{}
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		expect.NoError(t, err)
-		read := &dashboard{}
-		expect.NoError(t, json.Unmarshal(content, read))
-		dashboards[filepath.Base(file)] = read
-	}
-	return dashboards
 }
 
 // saveResults writes the results of the dashboards' queries to a directory, after two minutes of requests, for `make
 // dashboard-pictures`.
-func saveResults(t *testing.T, widgets dynamic.ResourceInterface, p *prometheus, dir string) {
+func saveResults(t *testing.T, widgets dynamic.ResourceInterface, p *prometheus, all map[string]*dashboards.Dashboard, dir string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -154,11 +108,11 @@ func saveResults(t *testing.T, widgets dynamic.ResourceInterface, p *prometheus,
 			expect.NoError(t, err)
 		}
 	}
-	for name, dashboard := range readDashboards(t) {
+	for name, dashboard := range all {
 		for _, panel := range dashboard.Panels {
 			for i := range panel.Targets {
 				var err error
-				panel.Targets[i].Results, err = p.queryRange(t, panel.Targets[i].query(), time.Minute)
+				panel.Targets[i].Results, err = p.queryRange(t, queryOf(panel.Targets[i]), time.Minute)
 				expect.NoError(t, err)
 			}
 		}
