@@ -16,7 +16,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -396,12 +395,10 @@ func TestStaticURL(t *testing.T) {
 	a.waitForGear(t, "one", "stays", isColor("red"))
 	set(staticCRD + staticNamespace)
 	a.waitForNoGear(t, "one")
+	a.waitForSource(t, "http", 2, "Type:Read Status:True", "Type:Applied Status:True")
 	source, err := a.Hosting.HostingV1alpha1().StaticSources().Get(t.Context(), "http", metav1.GetOptions{})
 	expect.NoError(t, err)
 	expect.Equal(t, site.URL, source.Spec.Location, "location")
-	if !meta.IsStatusConditionTrue(source.Status.Conditions, hostingv1alpha1.StaticSourceRead) {
-		t.Errorf("conditions %+v", source.Status.Conditions)
-	}
 }
 
 // Only the leader's folder counts. The next leader, which has another, takes over the mirrors.
