@@ -66,26 +66,28 @@ func report(t *testing.T, f *fake, group string) (*Report, string) {
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	f := newFake(define(widgets, "v1", "v2"), define(gadgets, "v1"), define("empties.empty.example.com", "v1"), define("parts.foreign.example.com", "v1"),
-		define("pieces.hosted.example.com", "v1"), define("bits.emptied.example.com", "v1"), define("secrets.closed.example.com", "v1"))
+		define("pieces.hosted.example.com", "v1"), define("bits.emptied.example.com", "v1"), define("bits.forgotten.example.com", "v1"), define("secrets.closed.example.com", "v1"))
 	f.fill(widgetsPath, 1200, 1000)
 	f.fill(gadgetsPath, 3, 500)
 	f.route("foreign.example.com", "v1", nil)
-	for _, hosted := range []string{"hosted.example.com", "emptied.example.com"} {
+	for _, hosted := range []string{"hosted.example.com", "emptied.example.com", "forgotten.example.com"} {
 		f.route(hosted, "v1", map[string]string{hostingv1alpha1.PublishedByLabel: "annex-system.annex"})
 	}
-	f.moved("hosted.example.com", "pieces", 30, 60_000)
+	f.migrated(hostingv1alpha1.MigrationMove, "hosted.example.com", "pieces", 30, 60_000)
+	f.migrated(hostingv1alpha1.MigrationFinalize, "emptied.example.com", "bits", 30, 60_000)
 	f.failures["/apis/closed.example.com/v1/secrets"] = http.StatusForbidden
 	_, text := report(t, f, "")
-	expect.Equal(t, `GROUP                 OBJECTS     ETCD        SHARE       MEMORY      WATCHES     CAN MOVE
-example.com           1203        1.1Mi       95%         23Mi        <unknown>   yes
-hosted.example.com    30          59Ki        5%          633Ki       <unknown>   in annex
-emptied.example.com   0           0           0%          0           <unknown>   in annex
-empty.example.com     0           0           0%          0           <unknown>   yes
-closed.example.com    forbidden   forbidden   <unknown>   forbidden   <unknown>   unknown
-foreign.example.com   <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   no
+	expect.Equal(t, `GROUP                   OBJECTS     ETCD        SHARE       MEMORY      WATCHES     CAN MOVE
+example.com             1203        1.1Mi       95%         23Mi        <unknown>   yes
+hosted.example.com      30          59Ki        5%          633Ki       <unknown>   in annex
+emptied.example.com     0           0           0%          0           <unknown>   in annex
+empty.example.com       0           0           0%          0           <unknown>   yes
+closed.example.com      forbidden   forbidden   <unknown>   forbidden   <unknown>   unknown
+foreign.example.com     <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   no
+forgotten.example.com   <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   in annex
 
 Custom resources are 1233 objects of 1.2Mi in etcd. SHARE is of them.
-To move the groups that can move frees 1.1Mi of etcd, and about 23Mi of memory in each kube-apiserver.
+Moving the groups that can move frees 1.1Mi of etcd, and about 23Mi of memory in each kube-apiserver.
 The sizes of 1 resource are estimated from the first 500 objects.
 Missing rights: get /metrics; list *.closed.example.com. An administrator grants them with:
   kubectl annex diagnose --print-rights='jane'\''s' | kubectl apply -f -
@@ -127,7 +129,7 @@ func TestMetricsAreCheaper(t *testing.T) {
 	expect.Contains(t, text,
 		"example.com         102       99Ki   50%     985Ki    5         yes",
 		"Custom resources are 102 of 110 objects in etcd, and 99Ki of 196Ki. Its files have 3.8Mi.\n",
-		"To move the groups that can move frees 99Ki of etcd, and about 985Ki of memory in each kube-apiserver.\n",
+		"Moving the groups that can move frees 99Ki of etcd, and about 985Ki of memory in each kube-apiserver.\n",
 		"The sizes of 1 resource are from kube-apiserver's metrics.\n",
 		"Each resource of a group, and the command that moves it: annex diagnose --group=GROUP\n")
 	if strings.Contains(text, "Missing rights") || strings.Contains(text, "estimated from the first") {
@@ -400,4 +402,18 @@ func TestJSON(t *testing.T) {
   ],
   "grantCommand": "kubectl annex diagnose --print-rights='jane'\\''s' | kubectl apply -f -"
 }`, string(out))
+}
+
+// TestUnderWay: while a group is rolled back, the cluster serves its copy in a version of its own.
+func TestUnderWay(t *testing.T) {
+	t.Parallel()
+	f := newFake(define(widgets, "v1", hostingv1alpha1.MainCopyVersion))
+	f.route("example.com", "v1", map[string]string{hostingv1alpha1.PublishedByLabel: "a.b"})
+	f.fill("/apis/example.com/"+hostingv1alpha1.MainCopyVersion+"/widgets", 7, 1000)
+	f.migrated(hostingv1alpha1.MigrationRollback, "example.com", "widgets", 30, 60_000)
+	f.collections[migrationsPath][0].(*hostingv1alpha1.Migration).Status.Phase = hostingv1alpha1.MigrationCopying
+	found, _ := report(t, f, "")
+	if got := found.Groups[0]; *got.Objects != 7 || got.Resources[0].Source != SourceList {
+		t.Errorf("%+v", got.Resources[0])
+	}
 }

@@ -155,11 +155,11 @@ func fail(w http.ResponseWriter, code int) {
 	})
 }
 
-// moved has a Migration that moved a group with one resource to annex.
-func (f *fake) moved(group, plural string, objects, bytes int64) {
+// migrated has a Migration of a group with one resource that is complete.
+func (f *fake) migrated(operation hostingv1alpha1.MigrationOperation, group, plural string, objects, bytes int64) {
 	f.collections[migrationsPath] = append(f.collections[migrationsPath], &hostingv1alpha1.Migration{
-		ObjectMeta: metav1.ObjectMeta{Name: "move-" + group},
-		Spec:       hostingv1alpha1.MigrationSpec{Group: group, Operation: hostingv1alpha1.MigrationMove},
+		ObjectMeta: metav1.ObjectMeta{Name: group},
+		Spec:       hostingv1alpha1.MigrationSpec{Group: group, Operation: operation},
 		Status: hostingv1alpha1.MigrationStatus{
 			Phase: hostingv1alpha1.MigrationCompleted, Objects: objects,
 			Resources: []hostingv1alpha1.MigrationResourceStatus{{Name: plural + "." + group, Objects: objects, CopiedBytes: bytes}},

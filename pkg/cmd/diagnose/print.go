@@ -123,7 +123,7 @@ func (report *Report) totals() []string {
 			cellOf(custom.WritesPerSecond, table.Unknown, perSecond)))
 	}
 	if isPositive(report.Movable.Bytes) {
-		sentences = append(sentences, fmt.Sprintf("To move the groups that can move frees %s of etcd, and about %s of memory in each kube-apiserver.",
+		sentences = append(sentences, fmt.Sprintf("Moving the groups that can move frees %s of etcd, and about %s of memory in each kube-apiserver.",
 			table.Bytes(*report.Movable.Bytes), Size(report.Movable.MemoryBytes, table.Unknown)))
 	}
 	return sentences

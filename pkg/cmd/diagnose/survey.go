@@ -278,8 +278,7 @@ func (s *survey) measureResource(ctx context.Context, g *group, r *Resource) {
 		known = s.measured.resources[schema.GroupResource{Group: g.Name, Resource: r.Name}]
 		r.Watches = &known.watches
 	}
-	if g.hostedBy != "" && s.migrations != nil {
-		s.takeCopy(g, r, known)
+	if g.hostedBy != "" && g.takeCopy(s.migrations[g.Name], r, known) {
 		return
 	}
 	if path := g.listPath(r); path != "" {
@@ -295,18 +294,19 @@ func (s *survey) measureResource(ctx context.Context, g *group, r *Resource) {
 	}
 	if known.objects != nil {
 		r.Objects, r.Bytes, r.MemoryBytes, r.Source = known.objects, known.bytes, typicalMemory(known.bytes, r), SourceMetrics
+		g.FrozenCopy = g.FrozenCopy || g.hostedBy != "" && *known.objects > 0
 	}
 }
 
-// takeCopy takes the numbers of the copy that the cluster keeps since the group was moved. It cannot be listed.
-func (s *survey) takeCopy(g *group, r *Resource, known measured) {
-	r.Objects, r.Bytes, r.MemoryBytes, r.Source = new(int64), new(int64), new(int64), SourceMigration
-	m := s.migrations[g.Name]
-	if m == nil || !m.KeepsCopy() {
-		return
+// takeCopy takes the numbers of the copy that the cluster keeps since the group was moved, and cannot list. It returns false if
+// the latest Migration does not tell: it is gone, or under way, when the cluster serves the copy in a version of its own.
+func (g *group) takeCopy(m *hostingv1alpha1.Migration, r *Resource, known measured) bool {
+	if m == nil || m.Status.Phase != hostingv1alpha1.MigrationCompleted {
+		return false
 	}
+	r.Objects, r.Bytes, r.MemoryBytes, r.Source = new(int64), new(int64), new(int64), SourceMigration
 	for _, moved := range m.Status.Resources {
-		if moved.Name != r.Name+"."+g.Name || moved.Objects == 0 {
+		if !m.KeepsCopy() || moved.Name != r.Name+"."+g.Name || moved.Objects == 0 {
 			continue
 		}
 		bytes, ok := known.bytesOf(moved.Objects)
@@ -316,6 +316,7 @@ func (s *survey) takeCopy(g *group, r *Resource, known measured) {
 		g.FrozenCopy = true
 		r.Objects, r.Bytes, r.MemoryBytes = new(moved.Objects), &bytes, typicalMemory(&bytes, r)
 	}
+	return true
 }
 
 func isPositive(value *int64) bool { return value != nil && *value > 0 }
