@@ -159,7 +159,7 @@ func promtool(t *testing.T, args ...string) {
 func TestMonitoring(t *testing.T) {
 	t.Parallel()
 	cluster := maincluster.StartForTest(t, noControllers)
-	annex := annextest.Start(t, cluster)
+	annex := annextest.StartProcess(t, cluster) // annexes in one process share their metrics
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true, QuotaBytes: 32 << 20})
 	direct := clients.For(t, annex.AnnexConfig)
 	expect.Create(t, direct.Stores(), &hostingv1alpha1.Store{
