@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"os"
@@ -67,13 +68,11 @@ func drawDashboard(file, dir string) error {
 		right, bottom := left+vg.Length(p.GridPos.W)*columnWidth, top+vg.Length(p.GridPos.H)*rowHeight
 		drawn.Draw(draw.Crop(canvas, left+gap, right-canvas.Max.X-gap, canvas.Max.Y-bottom+gap, -top-gap))
 	}
-	picture, err := os.Create(filepath.Join(dir, strings.TrimSuffix(filepath.Base(file), ".json")+".svg"))
-	if err != nil {
+	var picture bytes.Buffer
+	if _, err := whole.WriteTo(&picture); err != nil {
 		return err
 	}
-	defer picture.Close()
-	_, err = whole.WriteTo(picture)
-	return err
+	return os.WriteFile(filepath.Join(dir, strings.TrimSuffix(filepath.Base(file), ".json")+".svg"), picture.Bytes(), 0o644)
 }
 
 // maxLines is as many as a legend has room for.

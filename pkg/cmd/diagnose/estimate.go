@@ -17,7 +17,7 @@ import (
 // Measured with 1,500 objects of 42 kB and with 8,000 of 1.8 kB, each right after they were created: kube-apiserver needed
 // 995 MiB and 238 MiB for them; the estimates are 915 MiB and 180 MiB.
 const (
-	// perObject is what kube-apiserver keeps of an object beside its fields: the key, its place in indexes, the last event.
+	// perObject is memory that kube-apiserver needs for each object beside its fields: the key, entries of indexes, the last event.
 	perObject = 4 << 10
 	// residentPerLive is kube-apiserver's memory for a byte of its live objects. The rest is garbage between two collections.
 	residentPerLive = 1.8
@@ -45,20 +45,20 @@ func typicalMemory(bytes *int64, r *Resource) *int64 {
 // SortKeys are the values of --sort-by.
 var SortKeys = []string{"etcd", "objects", "memory", "watches", "writes", "growth", "name"}
 
+// orders compare two groups by a key.
+var orders = map[string]func(a, b *Group) int{
+	"etcd":    func(a, b *Group) int { return descending(a.Bytes, b.Bytes) },
+	"objects": func(a, b *Group) int { return descending(a.Objects, b.Objects) },
+	"memory":  func(a, b *Group) int { return descending(a.MemoryBytes, b.MemoryBytes) },
+	"watches": func(a, b *Group) int { return descending(a.Watches, b.Watches) },
+	"writes":  func(a, b *Group) int { return descending(a.WritesPerSecond, b.WritesPerSecond) },
+	"growth":  func(a, b *Group) int { return descending(a.BytesPerHour, b.BytesPerHour) },
+	"name":    func(a, b *Group) int { return cmp.Compare(a.Name, b.Name) },
+}
+
 // sortBy sorts the groups: the largest first, and unknown values last.
 func (report *Report) sortBy(key string) {
-	slices.SortStableFunc(report.Groups, func(a, b *Group) int {
-		order := map[string]func() int{
-			"etcd":    func() int { return descending(a.Bytes, b.Bytes) },
-			"objects": func() int { return descending(a.Objects, b.Objects) },
-			"memory":  func() int { return descending(a.MemoryBytes, b.MemoryBytes) },
-			"watches": func() int { return descending(a.Watches, b.Watches) },
-			"writes":  func() int { return descending(a.WritesPerSecond, b.WritesPerSecond) },
-			"growth":  func() int { return descending(a.BytesPerHour, b.BytesPerHour) },
-			"name":    func() int { return 0 },
-		}[key]
-		return cmp.Or(order(), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(report.Groups, func(a, b *Group) int { return cmp.Or(orders[key](a, b), cmp.Compare(a.Name, b.Name)) })
 }
 
 func descending[N int64 | float64](a, b *N) int {

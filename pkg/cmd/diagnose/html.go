@@ -32,7 +32,7 @@ var page = template.Must(template.New("report.html").Funcs(template.FuncMap{
 	"join":    strings.Join,
 }).Parse(pageSource))
 
-// pageData is what the page shows beside the report.
+// pageData adds to a report the values that only the page shows.
 type pageData struct {
 	*Report
 	Annex   string

@@ -27,9 +27,18 @@ const (
 
 type lister struct{ client restclient.Interface }
 
-func (l lister) all(ctx context.Context, path string, use func(object json.RawMessage) error) error {
+// each calls use with each object of a collection.
+func each[T any](ctx context.Context, l lister, path, kind string, use func(*T)) error {
+	decode := func(object json.RawMessage) error {
+		decoded := new(T)
+		if err := json.Unmarshal(object, decoded); err != nil {
+			return fmt.Errorf("decode a %s: %w", kind, err)
+		}
+		use(decoded)
+		return nil
+	}
 	for token := ""; ; {
-		page, err := l.page(ctx, path, token, pageSize, use)
+		page, err := l.page(ctx, path, token, pageSize, decode)
 		if err != nil {
 			return err
 		}
@@ -43,7 +52,7 @@ func (l lister) all(ctx context.Context, path string, use func(object json.RawMe
 type content struct {
 	// objects is their exact number.
 	objects, bytes int64
-	// memory is what a watch cache of them takes.
+	// memory estimates the live memory of a watch cache with them, in bytes.
 	memory int64
 	source Source
 }

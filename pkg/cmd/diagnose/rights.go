@@ -13,9 +13,12 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	restclient "k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 )
@@ -36,9 +39,9 @@ func PrintRights(ctx context.Context, client restclient.Interface, user string, 
 	}
 	rules := []rbacv1.PolicyRule{
 		{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
-		list("apiextensions.k8s.io", "customresourcedefinitions"),
-		list("apiregistration.k8s.io", "apiservices"),
-		list("hosting.annex.dev", "migrations"),
+		list(apiextensionsv1.GroupName, "customresourcedefinitions"),
+		list(apiregistrationv1.GroupName, "apiservices"),
+		list(hostingv1alpha1.GroupName, "migrations"),
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.groups)) {
 		rule := list(name)
@@ -58,17 +61,17 @@ func PrintRights(ctx context.Context, client restclient.Interface, user string, 
 		})
 }
 
-// grantCommand returns the command that gives the caller the role. It is generic if the cluster does not say who that is.
+// grantCommand returns the command that gives the caller the role. It names USER if the cluster does not return a name.
 func grantCommand(ctx context.Context, client restclient.Interface) string {
-	user := "USER"
-	body, err := json.Marshal(&authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"}})
+	var review authenticationv1.SelfSubjectReview
+	body := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
+	answer, err := login.Raw(client.Post().AbsPath(reviewPath).SetHeader("Content-Type", "application/json").Body(body).Do(ctx))
 	if err == nil {
-		var answer []byte
-		answer, err = login.Raw(client.Post().AbsPath(reviewPath).SetHeader("Content-Type", "application/json").Body(body).Do(ctx))
-		var review authenticationv1.SelfSubjectReview
-		if err == nil && json.Unmarshal(answer, &review) == nil && review.Status.UserInfo.Username != "" {
-			user = review.Status.UserInfo.Username
-		}
+		err = json.Unmarshal(answer, &review)
+	}
+	user := review.Status.UserInfo.Username
+	if err != nil || user == "" {
+		user = "USER"
 	}
 	return "kubectl annex diagnose --print-rights=" + output.ShellWord(user) + " | kubectl apply -f -"
 }

@@ -6,7 +6,6 @@ package diagnose
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -143,13 +142,9 @@ func (s *survey) group(name string) *group {
 }
 
 func (s *survey) readDefinitions(ctx context.Context, only string) error {
-	return s.lister.all(ctx, definitionsPath, func(object json.RawMessage) error {
-		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := json.Unmarshal(object, crd); err != nil {
-			return fmt.Errorf("decode a CustomResourceDefinition: %w", err)
-		}
+	return each(ctx, s.lister, definitionsPath, "CustomResourceDefinition", func(crd *apiextensionsv1.CustomResourceDefinition) {
 		if only != "" && crd.Spec.Group != only {
-			return nil
+			return
 		}
 		g := s.group(crd.Spec.Group)
 		if err := aggregatedgroup.Validate(ctx, crd); err != nil {
@@ -160,7 +155,6 @@ func (s *survey) readDefinitions(ctx context.Context, only string) error {
 		}
 		g.definitions = append(g.definitions, crd)
 		g.Resources = append(g.Resources, resourceOf(crd))
-		return nil
 	})
 }
 
@@ -201,20 +195,15 @@ func (s *survey) takeMeasuredGroups(only string) {
 }
 
 func (s *survey) readAPIServices(ctx context.Context) error {
-	return s.lister.all(ctx, apiServicesPath, func(object json.RawMessage) error {
-		current := &apiregistrationv1.APIService{}
-		if err := json.Unmarshal(object, current); err != nil {
-			return fmt.Errorf("decode an APIService: %w", err)
-		}
+	return each(ctx, s.lister, apiServicesPath, "APIService", func(current *apiregistrationv1.APIService) {
 		g := s.groups[current.Spec.Group]
 		if g == nil {
-			return nil
+			return
 		}
 		g.apiServices = append(g.apiServices, current)
 		if by := current.Labels[hostingv1alpha1.PublishedByLabel]; by != "" {
 			g.hostedBy, g.hostedVersion = by, current.Spec.Version
 		}
-		return nil
 	})
 }
 
@@ -224,14 +213,7 @@ func (s *survey) readMigrations(ctx context.Context) error {
 		return nil
 	}
 	var all []hostingv1alpha1.Migration
-	err := s.lister.all(ctx, migrationsPath, func(object json.RawMessage) error {
-		var m hostingv1alpha1.Migration
-		if err := json.Unmarshal(object, &m); err != nil {
-			return fmt.Errorf("decode a Migration: %w", err)
-		}
-		all = append(all, m)
-		return nil
-	})
+	err := each(ctx, s.lister, migrationsPath, "Migration", func(m *hostingv1alpha1.Migration) { all = append(all, *m) })
 	if err == nil {
 		s.migrations = hostingv1alpha1.LatestMigrations(all)
 	}
