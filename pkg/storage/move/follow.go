@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// progressInterval is the time between requests for the progress of a watch while a Mover waits.
+	// progressInterval is the time between requests for the progress of a watch.
 	progressInterval = 250 * time.Millisecond
-	// eagerInterval is the same before it has caught up, and while requests wait for the switch.
+	// eagerInterval is the same while the progress is waited for: before the target has what the source had when the loop
+	// began, and while requests of clients wait for the switch. It is also the time between looks whether a page may be read.
 	eagerInterval = 5 * time.Millisecond
 	// saveInterval is the time between records that nothing has changed.
 	saveInterval = 5 * time.Second
@@ -37,8 +38,8 @@ type loop struct {
 	record, saved record
 	// eager is set while requests wait for the switch, and isSilent once progress must not be requested.
 	eager, isSilent bool
-	// changed is the time at which the last change arrived.
-	changed time.Time
+	// changed is the time at which the last change arrived, and requested that of the last request for progress.
+	changed, requested time.Time
 	// began is the revision of the source when the loop began, and current the highest one known.
 	began, current int64
 	// raise ends the wait of next when began is to be raised.
@@ -151,7 +152,8 @@ func (l *loop) receive(ctx context.Context, w Watch, b *batch, poll bool) (recei
 }
 
 // next returns a response of the watch, if there is one. Unless poll is set it waits for at most the interval, and requests
-// progress, so that the applied revision stays recent if nothing changes.
+// progress, so that the applied revision stays recent if nothing changes. etcd responds within a millisecond, so the time of
+// the last request bounds the next one.
 func (l *loop) next(ctx context.Context, w Watch, poll bool) (events Events, ok bool, err error) {
 	if poll {
 		select {
@@ -161,14 +163,8 @@ func (l *loop) next(ctx context.Context, w Watch, poll bool) (events Events, ok 
 			return Events{}, false, nil
 		}
 	}
-	if !l.isSilent {
-		wanted := int64(0)
-		if l.record.Applied < l.began {
-			wanted = l.began
-		}
-		if err := w.RequestProgress(ctx, wanted); err != nil {
-			return Events{}, false, err
-		}
+	if err := l.requestProgress(ctx, w); err != nil {
+		return Events{}, false, err
 	}
 	interval := progressInterval
 	if l.eager || !l.isCaughtUp() && !l.writer.isFull() {
@@ -183,6 +179,22 @@ func (l *loop) next(ctx context.Context, w Watch, poll bool) (events Events, ok 
 		err = context.Cause(ctx)
 	}
 	return Events{}, false, err
+}
+
+// requestProgress requests the progress of the watch once the interval since the last request is over.
+func (l *loop) requestProgress(ctx context.Context, w Watch) error {
+	interval, wanted := progressInterval, int64(0)
+	if l.record.Applied < l.began {
+		wanted = l.began
+	}
+	if l.eager || wanted > 0 {
+		interval = eagerInterval
+	}
+	if l.isSilent || time.Since(l.requested) < interval {
+		return nil
+	}
+	l.requested = time.Now()
+	return w.RequestProgress(ctx, wanted)
 }
 
 // checkOpen returns why a watch ended that is not open.
