@@ -234,9 +234,9 @@ func (f *fixture) block(t *testing.T) (allow func()) {
 	}
 }
 
-// testDeleteAll deletes several pages of objects without their finalizers.
+// testDeleteAll deletes two pages of objects without their finalizers.
 func testDeleteAll(t *testing.T, standIn *maincluster.Cluster) {
-	const objects = 1100
+	const objects = twoPages
 	f := newFixture(t, standIn, "deleted.example.com")
 	for i := range objects {
 		object := f.newObject("Widget", fmt.Sprintf("object-%d", i), map[string]any{})
@@ -261,7 +261,7 @@ func testDeleteAll(t *testing.T, standIn *maincluster.Cluster) {
 	}
 }
 
-// testRaiseRevision raises the revision by some thousands, and refuses to raise it by millions.
+// testRaiseRevision raises the revision by some hundreds, and refuses to raise it by millions.
 func testRaiseRevision(t *testing.T, standIn *maincluster.Cluster) {
 	f := newFixture(t, standIn, "revision.example.com")
 	now, err := f.copy.RaiseRevision(t.Context(), 0)
@@ -270,9 +270,9 @@ func testRaiseRevision(t *testing.T, standIn *maincluster.Cluster) {
 	var raising errgroup.Group
 	for range 4 {
 		raising.Go(func() error {
-			raised, err := f.copy.RaiseRevision(t.Context(), now+3000)
-			if err == nil && raised <= now+3000 {
-				err = fmt.Errorf("the revision was raised to %d, want more than %d", raised, now+3000)
+			raised, err := f.copy.RaiseRevision(t.Context(), now+500)
+			if err == nil && raised <= now+500 {
+				err = fmt.Errorf("the revision was raised to %d, want more than %d", raised, now+500)
 			}
 			return err
 		})

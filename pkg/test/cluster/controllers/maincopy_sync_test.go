@@ -187,9 +187,9 @@ func testSyncOpensAgain(t *testing.T, standIn *maincluster.Cluster) {
 	drain(t, syncer)
 }
 
-// testSyncManyObjects compares several pages, and what a second Syncer has to write.
+// testSyncManyObjects compares two pages, and what a second Syncer has to write.
 func testSyncManyObjects(t *testing.T, standIn *maincluster.Cluster) {
-	const objects = 1200
+	const objects = twoPages
 	f := newFixture(t, standIn, "many.example.com")
 	for i := range objects {
 		create(t, f.inAnnex("widgets"), f.newObject("Widget", fmt.Sprintf("object-%d", i), map[string]any{"i": i}))
@@ -341,7 +341,7 @@ func (f *fixture) raiseAnnex(t testing.TB, above interface{ GetResourceVersion()
 	}
 	inAnnex, err := maincopy.New(maincopy.Config{Main: f.standIn.Config, Annex: f.standIn.Config})
 	expect.NoError(t, err)
-	_, err = inAnnex.RaiseRevision(t.Context(), revision+1000)
+	_, err = inAnnex.RaiseRevision(t.Context(), revision+100)
 	expect.NoError(t, err)
 }
 

@@ -32,11 +32,11 @@ const (
 	// storeWriters write the HostedResource of the group, on which its route depends, and conflict with annex's controllers.
 	storeWriters = 2
 	// storePause is between two writes of a Store writer. In each, another client puts otherKeys into the Store's
-	// etcd, whose revision so goes on by 150 a second while the group is frozen there.
-	storePause = 100 * time.Millisecond
+	// etcd, whose revision so goes on by 75 a second while the group is frozen there.
+	storePause = 200 * time.Millisecond
 	otherKeys  = 15
 	// someWork is the number of increments that the writers make between two Migrations.
-	someWork = 20
+	someWork = 8
 )
 
 // startLoad starts clients that write, read and watch until finish. Nothing fails meanwhile, so that none of their

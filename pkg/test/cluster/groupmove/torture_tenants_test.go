@@ -31,7 +31,7 @@ const (
 	gadgets    = 4
 	largeBytes = 1 << 20
 	// slowly is the pause of clients whose requests are expensive.
-	slowly = time.Second
+	slowly = 2 * time.Second
 	// otherWriters write other objects on each side.
 	otherWriters = 4
 	oddReaders   = 4

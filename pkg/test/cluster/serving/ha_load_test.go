@@ -25,6 +25,9 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
+// requestPause is between two requests of a client: without, twelve take all of the machine.
+const requestPause = 100 * time.Millisecond
+
 // writers is a set of clients of the main cluster that do not retry. It counts failures.
 type writers struct {
 	http   *http.Client
@@ -181,6 +184,7 @@ func (w *writers) do(method, path, contentType, body string) ([]byte, bool) {
 	w.requests[method]++
 	w.slowest = max(w.slowest, time.Since(began))
 	w.mu.Unlock()
+	defer time.Sleep(requestPause)
 	if err != nil {
 		w.fail(began, fmt.Sprintf("%s %s: %v", method, path, err))
 		return nil, false

@@ -136,6 +136,7 @@ func testPausedLeader(t *testing.T, f *fleet) {
 	expect.NoError(t, leader.Process.Signal(syscall.SIGCONT))
 	for ended := time.Now().Add(5 * time.Second); time.Now().Before(ended); {
 		write()
+		time.Sleep(requestPause)
 	}
 	until(rollback, "the group is back", is(hostingv1alpha1.MigrationCompleted))
 	list, err := things.List(t.Context(), metav1.ListOptions{})
