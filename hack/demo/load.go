@@ -21,7 +21,7 @@ import (
 
 const (
 	writers          = 4
-	objectsPerWriter = 200
+	objectsPerWriter = 100
 	writePause       = 100 * time.Millisecond
 )
 

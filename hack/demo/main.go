@@ -293,7 +293,7 @@ func (t *tour) moveOrders(ctx context.Context) error {
 	}
 	defer load.end()
 	for _, step := range []struct{ command, text string }{
-		{"annex move --objects-per-second=200 ", "Move it to annex, slowly enough to watch."},
+		{"annex move --objects-per-second=100 ", "Move it to annex, slowly enough to watch."},
 		{"annex rollback ", "Move it back, with everything written since."},
 	} {
 		explain(step.text)

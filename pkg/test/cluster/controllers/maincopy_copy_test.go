@@ -236,7 +236,7 @@ func (f *fixture) block(t *testing.T) (allow func()) {
 
 // testDeleteAll deletes two pages of objects without their finalizers.
 func testDeleteAll(t *testing.T, standIn *maincluster.Cluster) {
-	const objects = twoPages
+	const objects = 510 // a page has 500
 	f := newFixture(t, standIn, "deleted.example.com")
 	for i := range objects {
 		object := f.newObject("Widget", fmt.Sprintf("object-%d", i), map[string]any{})

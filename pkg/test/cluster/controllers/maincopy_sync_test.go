@@ -187,9 +187,9 @@ func testSyncOpensAgain(t *testing.T, standIn *maincluster.Cluster) {
 	drain(t, syncer)
 }
 
-// testSyncManyObjects compares two pages, and what a second Syncer has to write.
+// testSyncManyObjects compares several pages, and what a second Syncer has to write.
 func testSyncManyObjects(t *testing.T, standIn *maincluster.Cluster) {
-	const objects = twoPages
+	const objects = 300
 	f := newFixture(t, standIn, "many.example.com")
 	for i := range objects {
 		create(t, f.inAnnex("widgets"), f.newObject("Widget", fmt.Sprintf("object-%d", i), map[string]any{"i": i}))

@@ -36,11 +36,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-const (
-	namespace = metav1.NamespaceDefault
-	// twoPages are more objects than a page of annex's lists in the main cluster has.
-	twoPages = 510
-)
+const namespace = metav1.NamespaceDefault
 
 // TestMainCopy runs the tests of pkg/aggregated/maincopy with a second kube-apiserver that stands in for
 // annex: it has objects with the same UIDs, and requests of the main cluster can be routed to it.

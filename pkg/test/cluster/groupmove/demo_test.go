@@ -16,7 +16,7 @@ import (
 )
 
 // saw matches the demo's report on its clients: no request fails, and no write is lost.
-const saw = `clients saw: writes acknowledged [1-9]\d*, requests failed 0, conflicts \d+, slowest write \d+\.\d s; of 800 objects with lost writes 0, with changed UID 0\n`
+const saw = `clients saw: writes acknowledged [1-9]\d*, requests failed 0, conflicts \d+, slowest write \d+\.\d s; of 400 objects with lost writes 0, with changed UID 0\n`
 
 // TestDemo runs the demo, and checks its output.
 func TestDemo(t *testing.T) {

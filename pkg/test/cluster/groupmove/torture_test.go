@@ -120,7 +120,7 @@ func startTorture(t *testing.T, run *random.Run) *torture {
 	cluster := maincluster.StartForTest(t, options)
 	r := &torture{
 		cluster: cluster, installation: annextest.InstallForTest(t, cluster), mainEtcd: mainEtcd, random: run.Rand(0), long: run.Long,
-		history: newHistory(t, writePause),
+		history: newHistory(t, 2*writePause), // it runs more servers than other tests
 	}
 	if run.Long {
 		r.pause = longRunPause

@@ -38,7 +38,7 @@ import (
 var paused = schema.GroupVersionResource{Group: "paused.example.com", Version: "v1", Resource: "things"}
 
 // manyWrites exceed what a move adds to the main cluster's revision for later writes.
-const manyWrites = 2500
+const manyWrites = 1500
 
 // testPausedLeader stops the leader while it observes a group that it has moved, and again after it has frozen the
 // group for its way back.
