@@ -24,25 +24,36 @@ func (c *Copy) waitServed(ctx context.Context, resources []Resource, served bool
 	if !served {
 		settle = min(settle, closeSettle)
 	}
-	for _, resource := range resources {
-		err := c.holds(ctx, settle, func(ctx context.Context) (bool, error) {
-			_, err := c.fresh.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
-			switch {
-			case apierrors.IsNotFound(err):
-				return !served, errors.New("the version is not served")
-			case err != nil:
-				return false, err
+	err := c.holds(ctx, settle, func(ctx context.Context) (bool, error) {
+		for _, resource := range resources {
+			if err := c.probeServed(ctx, resource, served); err != nil {
+				return false, fmt.Errorf("version %s of %s: %w", resource.Opened().Version, resource.Name, err)
 			}
-			return served, errors.New("the version is served")
-		})
-		if err == nil && served {
-			err = c.checkLocal(ctx, resource.Opened().Version, resource.Opened().Group)
 		}
-		if err != nil {
-			return fmt.Errorf("wait for version %s of %s in the main cluster: %w", resource.Opened().Version, resource.Name, err)
-		}
+		return true, nil
+	})
+	if err == nil && served && len(resources) > 0 {
+		opened := resources[0].Opened()
+		err = c.checkLocal(ctx, opened.Version, opened.Group)
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the version of the main cluster's copy: %w", err)
 	}
 	return nil
+}
+
+// probeServed returns an error unless the main cluster serves a resource in MainCopyVersion as it is to.
+func (c *Copy) probeServed(ctx context.Context, resource Resource, served bool) error {
+	_, err := c.fresh.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case apierrors.IsNotFound(err) && served:
+		return errors.New("it is not served")
+	case apierrors.IsNotFound(err):
+		return nil
+	case err == nil && !served:
+		return errors.New("it is served")
+	}
+	return err
 }
 
 // checkLocal returns an error if requests for a group version leave the main cluster.

@@ -17,7 +17,7 @@ const (
 	// progressInterval is the time between requests for the progress of a watch.
 	progressInterval = 250 * time.Millisecond
 	// eagerInterval is the same while the progress is waited for: before the target has what the source had when the loop
-	// began, and while requests of clients wait for the switch. It is also the time between looks whether a page may be read.
+	// began, and while requests of clients wait for the switch. It is also the interval at which a page that has to wait is tried again.
 	eagerInterval = 5 * time.Millisecond
 	// saveInterval is the time between records that nothing has changed.
 	saveInterval = 5 * time.Second
