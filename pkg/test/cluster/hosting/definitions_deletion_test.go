@@ -239,8 +239,8 @@ func olderDeletion(f *fixture) {
 	f.expectKept(name)
 }
 
-// TestDeletedWhileAnnexIsDown: the deletion of the CRD waits for annex.
-func TestDeletedWhileAnnexIsDown(t *testing.T) {
+// testDeletedWhileAnnexIsDown: the deletion of the CRD waits for annex.
+func testDeletedWhileAnnexIsDown(t *testing.T) {
 	first := startAnnex(t)
 	f := newFixture(t, first, "down.example.com")
 	name := f.createHosted("widgets", "one")
@@ -255,9 +255,9 @@ func TestDeletedWhileAnnexIsDown(t *testing.T) {
 	f.waitForDeletion("widgets")
 }
 
-// TestFinalizerNotAllowed: without the permission to set its finalizer, annex takes over
+// testFinalizerNotAllowed: without the permission to set its finalizer, annex takes over
 // nothing and reports what is missing.
-func TestFinalizerNotAllowed(t *testing.T) {
+func testFinalizerNotAllowed(t *testing.T) {
 	first := startAnnex(t)
 	f := newFixture(t, first, "rightless.example.com")
 	roles := kube(f, mainCluster.Config).RbacV1().ClusterRoles()

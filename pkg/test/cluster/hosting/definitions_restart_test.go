@@ -16,8 +16,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestChangedWhileAnnexIsDown: CRDs change while annex is down, or comes back without its data.
-func TestChangedWhileAnnexIsDown(t *testing.T) {
+// testChangedWhileAnnexIsDown: CRDs change while annex is down, or comes back without its data.
+func testChangedWhileAnnexIsDown(t *testing.T) {
 	first := startAnnex(t)
 	f := newFixture(t, first, "away.example.com")
 	name := "widgets." + f.group

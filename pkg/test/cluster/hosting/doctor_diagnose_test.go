@@ -75,7 +75,7 @@ func diagnosed(t *testing.T, annex *annextest.Annex) {
 
 	reports := objectsOf(t, find(t, all, "reports."+openReports))
 	expect.NoError(t, reports.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
-	// With objects the command would grant annex more rights, which TestRights finds.
+	// With objects the command would grant annex more rights, which testRights finds.
 	wantMovable(t, runDiagnose(t, mainCluster.Kubeconfig), openReports, 0)
 	for group, name := range map[string]string{policyReports: "policyreports." + policyReports, openReports: "reports." + openReports} {
 		found := runDiagnose(t, mainCluster.Kubeconfig, "--group="+group).Groups[0]

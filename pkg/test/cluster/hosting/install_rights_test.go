@@ -45,8 +45,8 @@ func revokeGroups(t *testing.T) {
 	expect.Eventually(t, roles, "annex-hosted-groups", "no group is allowed", func(role *rbacv1.ClusterRole) bool { return len(role.Rules) == 0 })
 }
 
-// TestRights logs in as annex.
-func TestRights(t *testing.T) {
+// testRights logs in as annex.
+func testRights(t *testing.T) {
 	installation := annextest.InstallForTest(t, mainCluster)
 	revokeGroups(t)
 	config, err := clientcmd.BuildConfigFromFlags("", installation.MainKubeconfig)

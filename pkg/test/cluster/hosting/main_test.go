@@ -36,9 +36,30 @@ var fewControllers = maincluster.Options{
 	Controllers: []string{maincluster.ClusterRoleAggregationController, maincluster.ServiceAccountController},
 }
 
-// mainCluster is shared by the tests that do not break it. Those that install annex in it run
-// sequentially.
+// mainCluster is shared by the tests of TestSharedCluster.
 var mainCluster *maincluster.Cluster
+
+// TestSharedCluster runs tests that install annex in the shared cluster one after another, beside those that have a
+// cluster of their own.
+func TestSharedCluster(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T)
+	}{
+		{"definitions", testDefinitions},
+		{"changed while annex is down", testChangedWhileAnnexIsDown},
+		{"deleted while annex is down", testDeletedWhileAnnexIsDown},
+		{"finalizer not allowed", testFinalizerNotAllowed},
+		{"static", testStatic},
+		{"scheduled", testScheduled},
+		{"doctor", testDoctor},
+		{"injection", testInjection},
+		{"rights", testRights},
+	} {
+		t.Run(tt.name, tt.test)
+	}
+}
 
 func TestMain(m *testing.M) {
 	// Commands print others that call annex or kubectl's plugin, which are links to the test binary.
