@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
 // watched is a watch of an API server, on an HTTP/2 connection of its own.
@@ -94,6 +96,17 @@ func TestCheckAlive(t *testing.T) {
 	}
 }
 
+// untilAsked returns the first error that says something about the API server: a process that gets no time for most of a
+// second sends it no request.
+func untilAsked(t *testing.T, untilDead func() error) (err error) {
+	t.Helper()
+	poll.UntilDone(t, "the process sends its requests in time", func() (bool, string) {
+		err = untilDead()
+		return !errors.Is(err, errNotAsked), fmt.Sprint(err)
+	})
+	return err
+}
+
 func TestUntilDead(t *testing.T) {
 	t.Parallel()
 	slow := func(w http.ResponseWriter, r *http.Request) {
@@ -118,13 +131,15 @@ func TestUntilDead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, w := watched(t, tc.apiService, tc.version)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
 			measured := false
-			err := w.UntilDead(ctx, func() {
-				measured = true
-				cancel()
+			err := untilAsked(t, func() error {
+				_, w := watched(t, tc.apiService, tc.version)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				return w.UntilDead(ctx, func() {
+					measured = true
+					cancel()
+				})
 			})
 			if tc.want != "" {
 				expect.Error(t, err, tc.want)
@@ -139,15 +154,19 @@ func TestUntilDead(t *testing.T) {
 func TestSharedQuestions(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	_, w := watched(t, func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		<-r.Context().Done()
-	}, readVersion)
-	var all errgroup.Group
-	for range 20 {
-		all.Go(func() error { return w.UntilDead(t.Context(), func() {}) })
-	}
-	expect.Error(t, all.Wait(), "has read nothing from etcd")
+	err := untilAsked(t, func() error {
+		asked.Store(0)
+		_, w := watched(t, func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			<-r.Context().Done()
+		}, readVersion)
+		var all errgroup.Group
+		for range 20 {
+			all.Go(func() error { return w.UntilDead(t.Context(), func() {}) })
+		}
+		return all.Wait()
+	})
+	expect.Error(t, err, "has read nothing from etcd")
 	if got, most := asked.Load(), int64(2*maxLimit/askInterval); got > most {
 		t.Errorf("%d questions, want at most %d", got, most)
 	}

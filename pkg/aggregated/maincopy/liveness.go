@@ -67,6 +67,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
+var errNotAsked = errors.New("annex has not asked it")
+
 // isNoAnswer reports whether an error proves nothing about etcd.
 func isNoAnswer(err error) bool {
 	return errors.Is(err, errOtherConnection) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
@@ -94,7 +96,7 @@ func (l *liveness) problem(now time.Time) error {
 	case l.failed != nil:
 		return l.failed
 	case unchecked >= cutOff:
-		return fmt.Errorf("annex has not asked it for %s", unchecked.Round(time.Millisecond))
+		return fmt.Errorf("%w for %s", errNotAsked, unchecked.Round(time.Millisecond))
 	case l.served.Sub(l.stored) >= cutOff:
 		return fmt.Errorf("it responds, but has read nothing from etcd for %s", now.Sub(l.stored).Round(time.Millisecond))
 	case now.Sub(l.stored) >= l.limit:
