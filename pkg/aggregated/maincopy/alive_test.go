@@ -131,8 +131,9 @@ func TestUntilDead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			measured := false
+			var measured bool
 			err := untilAsked(t, func() error {
+				measured = false
 				_, w := watched(t, tc.apiService, tc.version)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

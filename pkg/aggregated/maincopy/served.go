@@ -20,6 +20,9 @@ const probeInterval = 100 * time.Millisecond
 
 // waitServed returns when the main cluster serves resources in MainCopyVersion, or no longer does.
 func (c *Copy) waitServed(ctx context.Context, resources []Resource, served bool) error {
+	if len(resources) == 0 {
+		return nil
+	}
 	settle := c.settle
 	if !served {
 		settle = min(settle, closeSettle)
@@ -32,7 +35,7 @@ func (c *Copy) waitServed(ctx context.Context, resources []Resource, served bool
 		}
 		return true, nil
 	})
-	if err == nil && served && len(resources) > 0 {
+	if err == nil && served {
 		opened := resources[0].Opened()
 		err = c.checkLocal(ctx, opened.Version, opened.Group)
 	}

@@ -58,6 +58,8 @@ func TestWaitServed(t *testing.T) {
 					resources = append(resources, Resource{Name: plural, Stored: schema.GroupVersionResource{Group: "example.com", Resource: plural}})
 				}
 				c := &Copy{settle: defaultSettle, fresh: server, objects: server, reconnect: func() {}}
+				expect.NoError(t, c.waitServed(t.Context(), nil, served))
+				expect.Equal(t, began, time.Now(), "after a wait for nothing")
 				expect.NoError(t, c.waitServed(t.Context(), resources, served))
 				if took := time.Since(began); took < last+settle || took > last+settle+2*probeInterval {
 					t.Errorf("took %s, want %s after the last resource has changed", took, settle)
