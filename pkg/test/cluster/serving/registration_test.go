@@ -30,7 +30,6 @@ func TestRegistration(t *testing.T) {
 	t.Run("while it runs", func(t *testing.T) {
 		for name, test := range map[string]func(*testing.T, *annextest.Annex){
 			"served through the main cluster": testServed,
-			"edited":                          testEdited,
 			"foreign APIService":              testForeign,
 			"built in":                        testBuiltIn,
 			"defined in the main cluster":     testDefinedInMain,
@@ -42,6 +41,8 @@ func TestRegistration(t *testing.T) {
 			})
 		}
 	})
+	// After the tests that compare the APIServices it edits.
+	t.Run("edited", func(t *testing.T) { testEdited(t, annex) })
 	t.Run("stopped", func(t *testing.T) { testStopped(t, annex) })
 }
 
