@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -46,17 +47,27 @@ func (c *Copy) Resources(ctx context.Context, group string) ([]Resource, error) 
 	return resources, nil
 }
 
-// Definitions returns the definitions of a group in the main cluster, by name.
+// Definitions returns the definitions of a group in the main cluster, by name. Other groups' schemas may have many
+// megabytes, so it reads their names only.
 func (c *Copy) Definitions(ctx context.Context, group string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	all, err := c.definitions.List(ctx, metav1.ListOptions{})
+	all, err := c.metadata.Resource(definitionsResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list the definitions of the main cluster: %w", err)
+		return nil, fmt.Errorf("list the names of the main cluster's definitions: %w", err)
 	}
 	var of []*apiextensionsv1.CustomResourceDefinition
 	for i := range all.Items {
-		if all.Items[i].Spec.Group == group {
-			of = append(of, &all.Items[i])
+		name := all.Items[i].Name
+		if schema.ParseGroupResource(name).Group != group {
+			continue
 		}
+		definition, err := c.definitions.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue // deleted since
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read definition %s of the main cluster: %w", name, err)
+		}
+		of = append(of, definition)
 	}
 	return of, nil
 }
