@@ -409,7 +409,7 @@ func (m *moveIn) adopt(ctx, preparing context.Context) error {
 	if err := m.untilReady(preparing); err != nil {
 		return err
 	}
-	if err := m.raiseAboveMain(preparing, revisionMargin); err != nil {
+	if err := m.raiseAboveMain(preparing, adoptMargin); err != nil {
 		return err
 	}
 	// Clients may write to annex from when the main cluster has the routes.

@@ -29,6 +29,9 @@ const (
 	undoPeriod    = 30 * time.Second
 	// Within watchesPeriod the main cluster's kube-apiservers have ended watches.
 	watchesPeriod = 3 * time.Second
+	// adoptMargin is the number of revisions by which adopted objects' resource versions are above the main cluster's
+	// revision, which grows until the routes have arrived.
+	adoptMargin = 1_000
 	// observeInterval is the time between two checks.
 	observeInterval = time.Second
 	// undoSuffix ends the name of the Migration that rolls a move back.

@@ -21,7 +21,7 @@ import (
 const (
 	// revisionMargin is the number of revisions by which the main cluster's is raised above annex's before the switch,
 	// so that little is left to do while the group is frozen.
-	revisionMargin = 1_000
+	revisionMargin = 100
 	// named bounds the objects that an error names.
 	named = 10
 )
@@ -167,6 +167,9 @@ func (r *rollback) untilFrozen(ctx, guarded context.Context, caughtUp *latch) (e
 	}
 	if err := r.config.MainCopy.Unfreeze(guarded, r.group()); err != nil {
 		return wrap(err, "allow writes to the main cluster's copy of group %s", r.group())
+	}
+	if err := r.raise(guarded); err != nil { // above what other groups have written meanwhile
+		return err
 	}
 	if r.froze, err = r.finalSync(ctx, guarded); err != nil {
 		return errors.Join(err, r.thaw(context.WithoutCancel(ctx)))

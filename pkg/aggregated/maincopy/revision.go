@@ -26,10 +26,13 @@ const (
 	// RaisedPerSecond is about how fast that is.
 	RaisedPerSecond = 1000
 
-	// raiseWorkers is the number of ConfigMaps. Each has one update in flight. With 64,
+	// raiseWorkers is the largest number of ConfigMaps. Each has one update in flight. With 64,
 	// BenchmarkRaiseRevision of the cluster tests measured 1200 revisions/s on two cores, which
 	// kube-apiserver and etcd shared with other tests. 200 were not faster.
 	raiseWorkers = 64
+
+	// writesPerWorker pay for the creation and deletion of a ConfigMap.
+	writesPerWorker = 16
 
 	// RevisionPrefix is the prefix of the names of these ConfigMaps, in namespace annex-system.
 	RevisionPrefix = "annex-revision-"
@@ -53,8 +56,8 @@ func (c *Copy) RaiseRevision(ctx context.Context, above int64) (int64, error) {
 	}
 	var passed atomic.Int64
 	workers, working := errgroup.WithContext(ctx)
-	for i := range raiseWorkers {
-		workers.Go(func() error { return c.raise(working, RevisionPrefix+strconv.Itoa(i), above, &passed) })
+	for i := range min(raiseWorkers, 1+(above-now)/writesPerWorker) {
+		workers.Go(func() error { return c.raise(working, RevisionPrefix+strconv.FormatInt(i, 10), above, &passed) })
 	}
 	if err := workers.Wait(); err != nil {
 		return 0, fmt.Errorf("raise the main cluster's revision above %d: %w", above, err)
