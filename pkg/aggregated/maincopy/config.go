@@ -7,7 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,10 +60,9 @@ type Copy struct {
 	metadata       metadata.Interface
 	// mainPages and annexPages are for Sources.
 	mainPages, annexPages *pages
-	// fresh has connections of its own, which reconnect closes after each probe, so that a load balancer can choose
-	// another kube-apiserver.
-	fresh     dynamic.Interface
-	reconnect func()
+	// newProbes returns a client with connections of its own, which reconnect closes, so that a load balancer can
+	// choose another kube-apiserver.
+	newProbes func() (fresh dynamic.Interface, reconnect func(), err error)
 	settle    time.Duration
 	// pace bounds the writes and deletions of objects, of all groups together.
 	pace    *move.Pace
@@ -100,16 +99,16 @@ func New(config Config) (*Copy, error) {
 	// For the kinds of Kubernetes it is cheaper for both sides.
 	withProtobuf := restclient.CopyConfig(login)
 	withProtobuf.ContentType, withProtobuf.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	var errs [8]error
+	var errs [7]error
 	extensions, err := apiextensionsclient.NewForConfig(login)
 	errs[0] = err
 	c.kube, errs[1] = kubernetes.NewForConfig(withProtobuf)
 	c.objects, errs[2] = dynamic.NewForConfig(login)
 	c.metadata, errs[3] = metadata.NewForConfig(login)
-	errs[4] = c.newProbes(login)
-	c.annex, errs[5] = dynamic.NewForConfig(config.Annex)
-	c.mainPages, errs[6] = newPages(login, "the main cluster")
-	c.annexPages, errs[7] = newPages(config.Annex, "annex")
+	c.newProbes = func() (dynamic.Interface, func(), error) { return newProbes(login) }
+	c.annex, errs[4] = dynamic.NewForConfig(config.Annex)
+	c.mainPages, errs[5] = newPages(login, "the main cluster")
+	c.annexPages, errs[6] = newPages(config.Annex, "annex")
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("create clients for the main cluster's copy: %w", err)
 	}
@@ -117,20 +116,19 @@ func New(config Config) (*Copy, error) {
 	return c.Fenced(func(context.Context) error { return nil }), nil
 }
 
-// newProbes creates the client whose connections are closed after each probe. A dialer of
-// its own keeps client-go from sharing the connections of other clients.
-func (c *Copy) newProbes(login *restclient.Config) error {
+// newProbes implements Copy.newProbes. Two waits that share connections keep each other from closing them. A proxy
+// function, which is the default here, keeps client-go from sharing them.
+func newProbes(login *restclient.Config) (fresh dynamic.Interface, reconnect func(), err error) {
 	login = restclient.CopyConfig(login)
-	if login.Dial == nil {
-		login.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	if login.Proxy == nil {
+		login.Proxy = http.ProxyFromEnvironment
 	}
-	shared, err := restclient.HTTPClientFor(login)
+	own, err := restclient.HTTPClientFor(login)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	c.reconnect = shared.CloseIdleConnections
-	c.fresh, err = dynamic.NewForConfigAndClient(login, shared)
-	return err
+	fresh, err = dynamic.NewForConfigAndClient(login, own)
+	return fresh, own.CloseIdleConnections, err
 }
 
 func (c *Copy) userName(ctx context.Context) (string, error) {

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 
@@ -35,8 +36,8 @@ func (c *Copy) Unfreeze(ctx context.Context, group string) error {
 		return err
 	}
 	name := hostingv1alpha1.FrozenPolicyName(group)
-	err = c.holds(ctx, c.settle, func(ctx context.Context) (bool, error) {
-		err := c.sendCanary(ctx, name, definitions[0].Name)
+	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
+		err := sendCanary(ctx, fresh, name, definitions[0].Name)
 		return err == nil, err
 	})
 	if err != nil {
@@ -80,7 +81,7 @@ func (c *Copy) MayFreeze(ctx context.Context, group string) error {
 	_, bindingErr := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, binding, dryRun)
 	errs := []error{policyErr, bindingErr}
 	for _, definition := range definitions {
-		errs = append(errs, c.sendCanary(ctx, p.name, definition.Name))
+		errs = append(errs, sendCanary(ctx, c.objects, p.name, definition.Name))
 	}
 	for _, err := range errs {
 		if apierrors.IsForbidden(err) {
@@ -118,8 +119,8 @@ func (c *Copy) enforce(ctx context.Context, group string, newPolicy func(group, 
 	if err := c.apply(ctx, p); err != nil {
 		return err
 	}
-	err = c.holds(ctx, c.settle, func(ctx context.Context) (bool, error) {
-		err := c.sendCanary(ctx, p.name, definitions[0].Name)
+	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
+		err := sendCanary(ctx, fresh, p.name, definitions[0].Name)
 		if err == nil {
 			return false, errors.New("a request that only this policy denies was accepted")
 		}
@@ -132,15 +133,15 @@ func (c *Copy) enforce(ctx context.Context, group string, newPolicy func(group, 
 }
 
 // sendCanary makes a dry run that annex may make with its other rights, and only the policy denies.
-func (c *Copy) sendCanary(ctx context.Context, policy, definition string) error {
-	canary, err := c.fresh.Resource(definitionsResource).Get(ctx, definition, metav1.GetOptions{})
+func sendCanary(ctx context.Context, main dynamic.Interface, policy, definition string) error {
+	canary, err := main.Resource(definitionsResource).Get(ctx, definition, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	if err := unstructured.SetNestedField(canary.Object, policy, "metadata", "annotations", canaryAnnotation); err != nil {
 		return err
 	}
-	_, err = c.fresh.Resource(definitionsResource).Update(ctx, canary, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err = main.Resource(definitionsResource).Update(ctx, canary, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 )
 
 // probeInterval is the delay between two probes of a change in the main cluster.
@@ -27,9 +28,9 @@ func (c *Copy) waitServed(ctx context.Context, resources []Resource, served bool
 	if !served {
 		settle = min(settle, closeSettle)
 	}
-	err := c.holds(ctx, settle, func(ctx context.Context) (bool, error) {
+	err := c.holds(ctx, settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
 		for _, resource := range resources {
-			if err := c.probeServed(ctx, resource, served); err != nil {
+			if err := probeServed(ctx, fresh, resource, served); err != nil {
 				return false, fmt.Errorf("version %s of %s: %w", resource.Opened().Version, resource.Name, err)
 			}
 		}
@@ -46,8 +47,8 @@ func (c *Copy) waitServed(ctx context.Context, resources []Resource, served bool
 }
 
 // probeServed returns an error unless the main cluster serves a resource in MainCopyVersion as it is to.
-func (c *Copy) probeServed(ctx context.Context, resource Resource, served bool) error {
-	_, err := c.fresh.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
+func probeServed(ctx context.Context, fresh dynamic.Interface, resource Resource, served bool) error {
+	_, err := fresh.Resource(resource.Opened()).List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
 	case apierrors.IsNotFound(err) && served:
 		return errors.New("it is not served")
@@ -73,12 +74,17 @@ func (c *Copy) checkLocal(ctx context.Context, version, group string) error {
 }
 
 // holds returns when a probe has succeeded over new connections for a time.
-func (c *Copy) holds(ctx context.Context, settle time.Duration, probe func(context.Context) (bool, error)) error {
+func (c *Copy) holds(ctx context.Context, settle time.Duration, probe func(context.Context, dynamic.Interface) (bool, error)) error {
+	fresh, reconnect, err := c.newProbes()
+	if err != nil {
+		return fmt.Errorf("create a client for probes of the main cluster: %w", err)
+	}
+	defer reconnect()
 	var since time.Time
 	var last error
-	err := wait.PollUntilContextCancel(ctx, probeInterval, true, func(ctx context.Context) (bool, error) {
-		c.reconnect()
-		ok, saw := probe(ctx)
+	err = wait.PollUntilContextCancel(ctx, probeInterval, true, func(ctx context.Context) (bool, error) {
+		reconnect()
+		ok, saw := probe(ctx, fresh)
 		if !ok {
 			since, last = time.Time{}, saw
 			return false, nil

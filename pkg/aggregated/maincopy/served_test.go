@@ -5,16 +5,24 @@ package maincopy
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
+	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -57,7 +65,9 @@ func TestWaitServed(t *testing.T) {
 				for _, plural := range []string{"a", "b", "c"} {
 					resources = append(resources, Resource{Name: plural, Stored: schema.GroupVersionResource{Group: "example.com", Resource: plural}})
 				}
-				c := &Copy{settle: defaultSettle, fresh: server, objects: server, reconnect: func() {}}
+				c := &Copy{settle: defaultSettle, objects: server, newProbes: func() (dynamic.Interface, func(), error) {
+					return server, func() {}, nil
+				}}
 				expect.NoError(t, c.waitServed(t.Context(), nil, served))
 				expect.Equal(t, began, time.Now(), "after a wait for nothing")
 				expect.NoError(t, c.waitServed(t.Context(), resources, served))
@@ -70,5 +80,47 @@ func TestWaitServed(t *testing.T) {
 				expect.Error(t, c.waitServed(ctx, resources, served), "main-copy of b", "served")
 			})
 		})
+	}
+}
+
+// TestProbesOfTwoGroups makes each probe of one group over another connection, while a probe of another group is under
+// way all the time.
+func TestProbesOfTwoGroups(t *testing.T) {
+	t.Parallel()
+	var once sync.Once
+	var mu sync.Mutex
+	var connections []string
+	underWay, done := make(chan struct{}), make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "slow.example.com") {
+			once.Do(func() { close(underWay) })
+			<-done
+		} else {
+			mu.Lock()
+			connections = append(connections, r.RemoteAddr)
+			mu.Unlock()
+		}
+		http.NotFound(w, r)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	c, err := New(Config{
+		Main:  &restclient.Config{Host: server.URL, TLSClientConfig: restclient.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}},
+		Annex: &restclient.Config{}, Settle: 2 * probeInterval,
+	})
+	expect.NoError(t, err)
+	closed := func(group string) error {
+		of := Resource{Name: "widgets." + group, Stored: schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}}
+		return c.waitServed(t.Context(), []Resource{of}, false)
+	}
+	var slow errgroup.Group
+	slow.Go(func() error { return closed("slow.example.com") })
+	<-underWay
+	expect.NoError(t, closed("example.com"))
+	close(done)
+	expect.NoError(t, slow.Wait())
+	if len(connections) < 2 || sets.New(connections...).Len() < len(connections) {
+		t.Errorf("the probes came over the connections %q, want a new one for each", connections)
 	}
 }
