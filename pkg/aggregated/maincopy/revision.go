@@ -32,7 +32,7 @@ const (
 	raiseWorkers = 64
 
 	// writesPerWorker pay for the creation and deletion of a ConfigMap.
-	writesPerWorker = 16
+	writesPerWorker = 8
 
 	// RevisionPrefix is the prefix of the names of these ConfigMaps, in namespace annex-system.
 	RevisionPrefix = "annex-revision-"

@@ -20,7 +20,7 @@ const raisedManager = "annex-resource-version"
 
 // raiseStep is the number of revisions by which the main cluster's is raised above an object's, so that it
 // suffices for the next ones.
-const raiseStep = 1_000
+const raiseStep = 100
 
 // isNewer reports whether the resource version in the main cluster is above annex's. No client may
 // see an object's resource version decrease when the main cluster serves it again.
