@@ -34,9 +34,10 @@ const (
 	progressInterval = 5 * time.Second
 
 	// A new leader waits for an election timeout, so that members far away can
-	// answer. The only member need not: this takes half a second off each start.
-	tickMillis     = 20
-	electionMillis = 100
+	// answer. The only member need not: this takes 0.4 s off each start. Shorter ticks cost more: with 20 ms an idle
+	// annex used 29 ms of CPU time a second, with 50 ms 23.
+	tickMillis     = 50
+	electionMillis = 250
 
 	privateMode fs.FileMode = 0o700
 )
