@@ -4,11 +4,14 @@
 package maincopy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,7 +40,7 @@ func (c *Copy) Unfreeze(ctx context.Context, group string) error {
 	}
 	name := hostingv1alpha1.FrozenPolicyName(group)
 	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
-		err := sendCanary(ctx, fresh, name, definitions[0].Name)
+		err := sendCanary(ctx, fresh, name, smallest(definitions))
 		return err == nil, err
 	})
 	if err != nil {
@@ -120,7 +123,7 @@ func (c *Copy) enforce(ctx context.Context, group string, newPolicy func(group, 
 		return err
 	}
 	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
-		err := sendCanary(ctx, fresh, p.name, definitions[0].Name)
+		err := sendCanary(ctx, fresh, p.name, smallest(definitions))
 		if err == nil {
 			return false, errors.New("a request that only this policy denies was accepted")
 		}
@@ -130,6 +133,11 @@ func (c *Copy) enforce(ctx context.Context, group string, newPolicy func(group, 
 		return fmt.Errorf("wait until policy %s is in force: %w", p.name, err)
 	}
 	return nil
+}
+
+// smallest returns the name of the definition that costs both sides least to read and write.
+func smallest(definitions []*apiextensionsv1.CustomResourceDefinition) string {
+	return slices.MinFunc(definitions, func(a, b *apiextensionsv1.CustomResourceDefinition) int { return cmp.Compare(a.Size(), b.Size()) }).Name
 }
 
 // sendCanary makes a dry run that annex may make with its other rights, and only the policy denies.
