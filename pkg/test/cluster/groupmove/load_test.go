@@ -32,9 +32,9 @@ const (
 	// storeWriters write the HostedResource of the group, on which its route depends, and conflict with annex's controllers.
 	storeWriters = 2
 	// storePause is between two writes of a Store writer. In each, another client puts otherKeys into the Store's
-	// etcd, whose revision so goes on by 15 a second while the group is frozen there. Each of them is a write more for the
+	// etcd, whose revision so goes on by 6 a second while the group is frozen there. Each of them is a write more for the
 	// rollbacks of all groups of this annex.
-	storePause = 200 * time.Millisecond
+	storePause = 500 * time.Millisecond
 	otherKeys  = 3
 	// someWork is the number of increments that the writers make between two Migrations.
 	someWork = 8
