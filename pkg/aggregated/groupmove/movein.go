@@ -214,10 +214,15 @@ func (m *moveIn) each(ctx context.Context, do func(ctx context.Context, of *reso
 
 func (m *moveIn) copy(preparing context.Context) error {
 	// From then on annex may give the group back, because nothing is written to it.
-	if err := m.each(preparing, func(ctx context.Context, of *resource) error { return of.importer.Claim(ctx) }); err != nil {
+	err := m.each(preparing, func(ctx context.Context, of *resource) error { return of.importer.Claim(ctx) })
+	if refused := (*move.Refusal)(nil); errors.As(err, &refused) && refused.Reason == move.ReasonNotEmpty {
+		m.records = recordsUnknown // a client of annex or a static source has created an object since they were read
+		return nil
+	}
+	if err != nil {
 		return err
 	}
-	err := m.Step(preparing, hostingv1alpha1.MigrationCopying, "Copies the objects into annex", func(ctx context.Context) error {
+	err = m.Step(preparing, hostingv1alpha1.MigrationCopying, "Copies the objects into annex", func(ctx context.Context) error {
 		return m.each(ctx, func(ctx context.Context, of *resource) error { return of.importer.Copy(ctx) })
 	})
 	if err == nil {

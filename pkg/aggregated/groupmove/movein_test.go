@@ -8,10 +8,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/migration/migrationstatus"
 	"github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
+	"github.com/annex-dev/annex/pkg/storage/etcd/keys"
+	"github.com/annex-dev/annex/pkg/storage/move"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -45,4 +49,26 @@ func TestUndoOfAnEarlierMove(t *testing.T) {
 			t.Errorf("%d: %v, %v", created, list, err)
 		}
 	}
+}
+
+// TestCreatedBeforeTheCopy has an object in annex from after its Store was found empty: the Store is read again, and its
+// objects are adopted.
+func TestCreatedBeforeTheCopy(t *testing.T) {
+	t.Parallel()
+	const prefix = "/annex"
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	etcd := etcdtest.StartClient(t)
+	of := &resource{importer: move.NewImporter(move.Config{
+		Resource: widgets, UID: "m", HostedResource: "hosted", To: move.End{KV: etcd.KV, Watcher: etcd.Watcher, Prefix: prefix},
+	})}
+	m := &moveIn{Run: newRun(hostingv1alpha1.MigrationSpec{Group: widgets.Group})}
+	m.resources = []*resource{of}
+	expect.NoError(t, m.fence(t.Context()))
+	expect.Equal(t, recordsVacant, m.records)
+	_, err := etcd.Put(t.Context(), keys.Objects(prefix, widgets)+"default/first", "{}")
+	expect.NoError(t, err)
+	expect.NoError(t, m.copy(t.Context()))
+	expect.Equal(t, stepHold, next(situation{started: true, after: stepCopy, records: m.records}))
+	expect.NoError(t, m.fence(t.Context()))
+	expect.Equal(t, recordsOccupied, m.records)
 }
