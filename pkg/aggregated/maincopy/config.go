@@ -17,6 +17,7 @@ import (
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -128,7 +129,7 @@ func newProbes(login *restclient.Config) (fresh dynamic.Interface, reconnect fun
 		return nil, nil, err
 	}
 	fresh, err = dynamic.NewForConfigAndClient(login, own)
-	return fresh, own.CloseIdleConnections, err
+	return fresh, func() { utilnet.CloseIdleConnectionsFor(own.Transport) }, err // also below the wrapper that adds a token
 }
 
 func (c *Copy) userName(ctx context.Context) (string, error) {

@@ -106,7 +106,7 @@ func TestProbesOfTwoGroups(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	c, err := New(Config{
-		Main:  &restclient.Config{Host: server.URL, TLSClientConfig: restclient.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}},
+		Main:  &restclient.Config{Host: server.URL, BearerToken: "token", TLSClientConfig: restclient.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}},
 		Annex: &restclient.Config{}, Settle: 2 * probeInterval,
 	})
 	expect.NoError(t, err)
