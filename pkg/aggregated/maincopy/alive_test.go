@@ -5,7 +5,7 @@ package maincopy
 
 import (
 	"context"
-	"encoding/pem"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,9 +18,17 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/storage/move"
+	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
+
+// startServer serves HTTP/2 until the end of the test, and returns a login to it.
+func startServer(t *testing.T, handler http.Handler) (*httptest.Server, *rest.Config) {
+	t.Helper()
+	server, certificate := clients.ServeTLS(t, handler, &tls.Config{NextProtos: []string{"h2"}})
+	return server, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
+}
 
 // watched is a watch of an API server, on an HTTP/2 connection of its own.
 func watched(t *testing.T, apiService, version http.HandlerFunc) (*httptest.Server, move.Watch) {
@@ -33,13 +41,8 @@ func watched(t *testing.T, apiService, version http.HandlerFunc) (*httptest.Serv
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	})
-	server := httptest.NewUnstartedServer(mux)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	client, err := newPages(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{
-		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}}, "the main cluster")
+	server, login := startServer(t, mux)
+	client, err := newPages(login, "the main cluster")
 	expect.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)

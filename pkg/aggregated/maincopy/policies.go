@@ -38,9 +38,9 @@ func (c *Copy) Unfreeze(ctx context.Context, group string) error {
 	if err != nil || len(definitions) == 0 {
 		return err
 	}
-	name := hostingv1alpha1.FrozenPolicyName(group)
+	name, canary := hostingv1alpha1.FrozenPolicyName(group), smallest(definitions)
 	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
-		err := sendCanary(ctx, fresh, name, smallest(definitions))
+		err := sendCanary(ctx, fresh, name, canary)
 		return err == nil, err
 	})
 	if err != nil {
@@ -122,8 +122,9 @@ func (c *Copy) enforce(ctx context.Context, group string, newPolicy func(group, 
 	if err := c.apply(ctx, p); err != nil {
 		return err
 	}
+	canary := smallest(definitions)
 	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
-		err := sendCanary(ctx, fresh, p.name, smallest(definitions))
+		err := sendCanary(ctx, fresh, p.name, canary)
 		if err == nil {
 			return false, errors.New("a request that only this policy denies was accepted")
 		}

@@ -31,7 +31,7 @@ const (
 	// kube-apiserver and etcd shared with other tests. 200 were not faster.
 	raiseWorkers = 64
 
-	// writesPerWorker pay for the creation and deletion of a ConfigMap.
+	// writesPerWorker is the number of writes for which another ConfigMap is created and deleted.
 	writesPerWorker = 8
 
 	// RevisionPrefix is the prefix of the names of these ConfigMaps, in namespace annex-system.

@@ -5,10 +5,8 @@ package maincopy
 
 import (
 	"context"
-	"encoding/pem"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -91,7 +89,7 @@ func TestProbesOfTwoGroups(t *testing.T) {
 	var mu sync.Mutex
 	var connections []string
 	underWay, done := make(chan struct{}), make(chan struct{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, login := startServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "slow.example.com") {
 			once.Do(func() { close(underWay) })
 			<-done
@@ -102,13 +100,8 @@ func TestProbesOfTwoGroups(t *testing.T) {
 		}
 		http.NotFound(w, r)
 	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	c, err := New(Config{
-		Main:  &restclient.Config{Host: server.URL, BearerToken: "token", TLSClientConfig: restclient.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}},
-		Annex: &restclient.Config{}, Settle: 2 * probeInterval,
-	})
+	login.BearerToken = "token"
+	c, err := New(Config{Main: login, Annex: &restclient.Config{}, Settle: 2 * probeInterval})
 	expect.NoError(t, err)
 	closed := func(group string) error {
 		of := Resource{Name: "widgets." + group, Stored: schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}}
