@@ -40,6 +40,7 @@ func (c *Cluster) apiServerFlags() []string {
 		"--tls-private-key-file=" + file(servingName+".key"),
 		"--cert-dir=" + c.Dir,
 		"--client-ca-file=" + file(clusterCAFile),
+		"--token-auth-file=" + file(tokensFile),
 		"--requestheader-client-ca-file=" + file(frontProxyCAFile),
 		"--requestheader-allowed-names=" + frontProxyName,
 		"--requestheader-username-headers=X-Remote-User",

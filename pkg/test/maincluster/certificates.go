@@ -121,9 +121,11 @@ func replaceFile(path string, content []byte) error {
 	return nil
 }
 
-// identities are the CAs of a cluster.
+// identities are the CAs of a cluster, and the tokens of the users that send most requests: a kube-apiserver verifies
+// a client certificate for each request, and a token once in ten seconds.
 type identities struct {
-	cluster, frontProxy *authority
+	cluster, frontProxy          *authority
+	adminToken, controllersToken string
 }
 
 // The names of files in the cluster's directory.
@@ -131,9 +133,11 @@ const (
 	clusterCAFile      = "ca.crt"
 	servingName        = "apiserver"
 	serviceAccountKey  = "service-account.key"
+	tokensFile         = "tokens.csv"
 	frontProxyCAFile   = "front-proxy-ca.crt"
 	frontProxyName     = "front-proxy-client" // also its common name
 	adminKubeconfig    = "admin.kubeconfig"
+	adminIdentity      = "main-admin"
 	controllerKubecfg  = "controller-manager.kubeconfig"
 	controllerIdentity = "system:kube-controller-manager"
 	admissionConfig    = "admission.yaml"
@@ -154,8 +158,10 @@ func makeIdentities(dir string) (*identities, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the key of the service accounts: %w", err)
 	}
-	made := &identities{cluster: clusterCA}
+	made := &identities{cluster: clusterCA, adminToken: rand.Text(), controllersToken: rand.Text()}
+	tokens := fmt.Sprintf("%s,%s,,system:masters\n%s,%s,,\n", made.adminToken, adminIdentity, made.controllersToken, controllerIdentity)
 	return made, errors.Join(
+		replaceFile(filepath.Join(dir, tokensFile), []byte(tokens)),
 		replaceFile(filepath.Join(dir, clusterCAFile), clusterCA.pem),
 		serving.write(dir, servingName),
 		replaceFile(filepath.Join(dir, serviceAccountKey), signing),

@@ -30,10 +30,10 @@ func (c *Cluster) writeKubeconfigs() error {
 		c.URL = "https://" + c.balancer.Address()
 	}
 	c.Kubeconfig = filepath.Join(c.Dir, adminKubeconfig)
-	if err := c.writeLogin(c.Kubeconfig, "main-admin", "system:masters"); err != nil {
+	if err := c.writeKubeconfig(c.Kubeconfig, &clientcmdapi.AuthInfo{Token: c.identities.adminToken}); err != nil {
 		return err
 	}
-	if err := c.writeLogin(filepath.Join(c.Dir, controllerKubecfg), controllerIdentity); err != nil {
+	if err := c.writeKubeconfig(filepath.Join(c.Dir, controllerKubecfg), &clientcmdapi.AuthInfo{Token: c.identities.controllersToken}); err != nil {
 		return err
 	}
 	if err := c.writeWebhookLogin(); err != nil {
