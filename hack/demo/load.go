@@ -22,7 +22,7 @@ import (
 const (
 	writers          = 4
 	objectsPerWriter = 100
-	writePause       = 100 * time.Millisecond
+	writePause       = 200 * time.Millisecond
 )
 
 // load is clients of the main cluster that write all the time.

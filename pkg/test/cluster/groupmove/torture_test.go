@@ -311,7 +311,7 @@ func (r *torture) trigger(e *event, when string) {
 // follow waits for the end of a Migration, and triggers events.
 func (r *torture) follow(name string, phases []hostingv1alpha1.MigrationPhase, events []*event) (last *hostingv1alpha1.Migration) {
 	seen, began := "", time.Now()
-	_ = wait.PollUntilContextTimeout(r.fixture.Context(), 20*time.Millisecond, migrationTimeout, true, func(ctx context.Context) (bool, error) {
+	_ = wait.PollUntilContextTimeout(r.fixture.Context(), 50*time.Millisecond, migrationTimeout, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		migration, err := r.annexClients().Hosting.HostingV1alpha1().Migrations().Get(ctx, name, metav1.GetOptions{})
