@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ const (
 )
 
 const (
-	pollInterval = 50 * time.Millisecond
+	pollInterval = 200 * time.Millisecond
 	timeout      = 2 * time.Minute // long, for busy machines
 	// publishTimeout is longer: a busy machine undoes switches of a group, and the pauses between them double.
 	publishTimeout = 10 * time.Minute
@@ -209,10 +210,11 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 		if err == nil && (!i.namesService(found) || !apiregistrationhelper.IsAPIServiceConditionTrue(found, apiregistrationv1.Available)) {
 			err = errors.New(describe(found))
 		}
-		if err == nil {
-			err = checkMoved(ctx, hosting, group)
-		}
-		if err == nil {
+		if err != nil {
+			if failed := checkNotFailed(ctx, hosting, group); failed != nil {
+				return false, failed
+			}
+		} else if err = checkMoved(ctx, hosting, group); err == nil {
 			err = i.checkProxied(ctx, mainHTTP, group, version)
 		}
 		if err == nil || ctx.Err() == nil {
@@ -226,19 +228,42 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 	return nil
 }
 
+// checkNotFailed fails if the last Migration of a group has failed: annex does not try again for a day.
+func checkNotFailed(ctx context.Context, hosting annexclient.Interface, group string) error {
+	migrations, err := migrationsOf(ctx, hosting, group)
+	if err != nil || len(migrations) == 0 {
+		return nil // it may not be served yet
+	}
+	last := slices.MaxFunc(migrations, func(a, b hostingv1alpha1.Migration) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	if last.Status.Phase == hostingv1alpha1.MigrationFailed {
+		return fmt.Errorf("migration %s failed: %+v", last.Name, last.Status.Conditions)
+	}
+	return nil
+}
+
 // checkMoved fails if a Migration of a group has not switched it for good: what is written to the main cluster is then
 // its own.
 func checkMoved(ctx context.Context, hosting annexclient.Interface, group string) error {
-	migrations, err := hosting.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
+	migrations, err := migrationsOf(ctx, hosting, group)
 	if err != nil {
 		return err
 	}
-	for _, m := range migrations.Items {
-		if m.Spec.Group == group && !m.Status.Phase.Finished() && m.Status.Phase != hostingv1alpha1.MigrationObserving {
+	for _, m := range migrations {
+		if !m.Status.Phase.Finished() && m.Status.Phase != hostingv1alpha1.MigrationObserving {
 			return fmt.Errorf("migration %s is %s", m.Name, m.Status.Phase)
 		}
 	}
 	return nil
+}
+
+func migrationsOf(ctx context.Context, hosting annexclient.Interface, group string) ([]hostingv1alpha1.Migration, error) {
+	migrations, err := hosting.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(migrations.Items, func(m hostingv1alpha1.Migration) bool { return m.Spec.Group != group }), nil
 }
 
 // checkProxied fails unless annex responds to a request to the main cluster.

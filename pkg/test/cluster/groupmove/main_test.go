@@ -228,7 +228,7 @@ func (f *fixture) await(name string) *hostingv1alpha1.Migration {
 	f.Helper()
 	last := &hostingv1alpha1.Migration{}
 	var failed error // a busy annex may not answer for a while
-	err := wait.PollUntilContextTimeout(f.Context(), 100*time.Millisecond, migrationTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(f.Context(), 250*time.Millisecond, migrationTimeout, true, func(ctx context.Context) (bool, error) {
 		var found *hostingv1alpha1.Migration
 		if found, failed = f.own.Hosting.HostingV1alpha1().Migrations().Get(ctx, name, metav1.GetOptions{}); failed == nil {
 			last = found
