@@ -50,9 +50,13 @@ func measureBehind(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	config, err := adminOf(cluster)
+	if err != nil {
+		return err
+	}
 	pids := func() []int { return []int{cluster.APIServerPID(), annex.Process.PID()} }
-	native := &server{name: s.Servers[0], config: cluster.Config, etcd: mainEtcd, prefix: "/registry/", objects: natives, pids: pids}
-	behind := &server{name: s.Servers[1], config: cluster.Config, etcd: annexEtcd, prefix: "/annex/", objects: records, pids: pids}
+	native := &server{name: s.Servers[0], config: config, etcd: mainEtcd, prefix: "/registry/", objects: natives, pids: pids}
+	behind := &server{name: s.Servers[1], config: config, etcd: annexEtcd, prefix: "/annex/", objects: records, pids: pids}
 	if err := errors.Join(native.connect(), behind.connect()); err != nil {
 		return err
 	}

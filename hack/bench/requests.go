@@ -106,8 +106,12 @@ func measureAggregated(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	config, err := adminOf(cluster)
+	if err != nil {
+		return err
+	}
 	pids := func() []int { return []int{annex.Process.PID()} }
-	through := &server{config: cluster.Config, pids: pids}
+	through := &server{config: config, pids: pids}
 	directly := &server{config: annex.AnnexConfig, pids: pids}
 	if err := errors.Join(through.connect(), directly.connect()); err != nil {
 		return err

@@ -124,14 +124,24 @@ func (s *session) startKubeAPIServer(ctx context.Context) (*server, error) {
 		return nil, err
 	}
 	s.atEnd(cluster.Stop)
+	config, err := adminOf(cluster)
+	if err != nil {
+		return nil, err
+	}
 	peer := &server{
-		name: peerName, etcd: etcd, prefix: "/registry/", config: cluster.Config,
+		name: peerName, etcd: etcd, prefix: "/registry/", config: config,
 		objects: records, pids: func() []int { return []int{cluster.APIServerPID()} }, start: cluster.StartAPIServer, kill: cluster.KillAPIServer,
 	}
 	if err := peer.connect(); err != nil {
 		return nil, err
 	}
 	return peer, peer.serve(ctx, records)
+}
+
+// adminOf returns a configuration with a client certificate, which servers verify for each request. annex's administrator
+// has one too.
+func adminOf(cluster *maincluster.Cluster) (*restclient.Config, error) {
+	return cluster.ConfigFor("admin", "system:masters")
 }
 
 // connect makes the clients of the server's configuration.

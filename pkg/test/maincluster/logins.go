@@ -71,7 +71,7 @@ func loadKubeconfig(path string) (*restclient.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig of the main cluster: %w", err)
 	}
-	config.QPS = -1
+	config.QPS, config.DisableCompression = -1, true
 	return config, nil
 }
 
