@@ -32,6 +32,7 @@ const (
 	waits            // for something else to happen
 	fails            // another attempt continues
 	refuses          // for good
+	rereads          // ends the step, after which the records are unknown
 )
 
 // action is a write of an attempt, or something that it waits for.
@@ -242,8 +243,8 @@ func moveScripts() map[step][]action {
 				switch {
 				case s.record != noRecord:
 					return succeeds // Copy fails, if it has ended
-				case s.value != absent:
-					return refuses
+				case s.value != absent: // it was created since the records were read
+					return rereads
 				}
 				s.record, s.holder, s.closed = importCopying, leader, true
 				return succeeds
@@ -736,6 +737,8 @@ func (w *world) after(leader uint8, got outcome) {
 			}
 		}
 		w.end(leader)
+	case rereads:
+		a.after, a.step, a.pc, a.records = a.step, 0, 0, 0
 	case refuses:
 		if a.canceled {
 			w.end(leader)
