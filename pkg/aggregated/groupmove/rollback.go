@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
@@ -162,11 +163,8 @@ func (r *rollback) untilFrozen(ctx, guarded context.Context, caughtUp *latch) (e
 	if err != nil {
 		return err
 	}
-	if err := r.config.MainCopy.HoldGarbageCollector(guarded, r.group()); err != nil {
-		return wrap(err, "hold the garbage collector for dependents of group %s", r.group())
-	}
-	if err := r.config.MainCopy.Unfreeze(guarded, r.group()); err != nil {
-		return wrap(err, "allow writes to the main cluster's copy of group %s", r.group())
+	if err := r.changePolicies(guarded); err != nil {
+		return err
 	}
 	if err := r.raise(guarded); err != nil { // above what other groups have written meanwhile
 		return err
@@ -176,6 +174,19 @@ func (r *rollback) untilFrozen(ctx, guarded context.Context, caughtUp *latch) (e
 	}
 	// If it is unknown whether this succeeded, the group stays frozen until the next attempt.
 	return r.SetPhase(ctx, hostingv1alpha1.MigrationSwitching, "Requests wait until the main cluster's revision is above annex's")
+}
+
+// changePolicies lets the main cluster's copy take writes, and holds the garbage collector. Each waits for seconds until
+// all kube-apiservers know.
+func (r *rollback) changePolicies(ctx context.Context) error {
+	changing, ctx := errgroup.WithContext(ctx)
+	changing.Go(func() error {
+		return wrap(r.config.MainCopy.HoldGarbageCollector(ctx, r.group()), "hold the garbage collector for dependents of group %s", r.group())
+	})
+	changing.Go(func() error {
+		return wrap(r.config.MainCopy.Unfreeze(ctx, r.group()), "allow writes to the main cluster's copy of group %s", r.group())
+	})
+	return changing.Wait()
 }
 
 // close makes the main cluster's copy unreachable. kube-apiserver makes its storage anew, so that watches
