@@ -59,10 +59,7 @@ func (s *session) definitions(ctx context.Context) ([]string, error) {
 }
 
 // groupOf returns the group in the name of a definition or HostedResource, "<plural>.<group>".
-func groupOf(name string) string {
-	_, group, _ := strings.Cut(name, ".")
-	return group
-}
+func groupOf(name string) string { return schema.ParseGroupResource(name).Group }
 
 // served returns the resources that can be listed and patched of some groups of the main cluster. The first of their
 // versions is the preferred one. What cannot be discovered is unknown.
@@ -76,15 +73,12 @@ func (s *session) served(of func(group string) bool) (found []mainadmission.Reso
 		unknown = append(unknown, version.String())
 	}
 	at := map[schema.GroupResource]int{}
-	for _, list := range lists {
+	for _, list := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists) {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil || !of(version.Group) || version.Version == hostingv1alpha1.MainCopyVersion {
 			continue
 		}
 		for _, resource := range list.APIResources {
-			if !slices.Contains(resource.Verbs, "list") || !slices.Contains(resource.Verbs, "patch") {
-				continue
-			}
 			of := schema.GroupResource{Group: version.Group, Resource: resource.Name}
 			i, seen := at[of]
 			if !seen {

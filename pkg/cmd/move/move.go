@@ -206,12 +206,8 @@ func (s *session) planStores(ctx context.Context, g *diagnose.Group, store strin
 				needed[target] += ptr.Deref(r.Bytes, 0)
 			}
 		}
-		free := table.Unknown
-		if left := freeIn(cluster, target); left != nil {
-			free = table.Bytes(*left)
-		}
 		rows = append(rows, strings.Join([]string{r.Name, diagnose.Number(r.Objects, table.Unknown), diagnose.Size(r.Bytes, table.Unknown),
-			diagnose.Number(r.Watches, table.Unknown), target, free}, "\t"))
+			diagnose.Number(r.Watches, table.Unknown), target, diagnose.Size(freeIn(cluster, target), table.Unknown)}, "\t"))
 	}
 	err = s.printTable("RESOURCE\tOBJECTS\tETCD\tWATCHES\tSTORE\tFREE", rows)
 	s.print("")

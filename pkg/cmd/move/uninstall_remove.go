@@ -11,6 +11,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,18 +31,14 @@ const helmRelease = "meta.helm.sh/release-name"
 
 // What annex writes to a main cluster, besides definitions.
 var (
-	clusterRolesResource = rbacResource("clusterroles")
-	rolesResource        = rbacResource("roles")
-	bindingsResource     = rbacResource("rolebindings")
+	clusterRolesResource = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	rolesResource        = rbacv1.SchemeGroupVersion.WithResource("roles")
+	bindingsResource     = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
 	apiServicesResource  = apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
 	leasesResource       = coordinationv1.SchemeGroupVersion.WithResource("leases")
 	admission            = admissionregistrationv1.SchemeGroupVersion
 	core                 = schema.GroupVersion{Version: "v1"}
 )
-
-func rbacResource(name string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: name}
-}
 
 // kindOf returns the name of a resource's kind, as kubectl prints it.
 func kindOf(resource schema.GroupVersionResource) string {
