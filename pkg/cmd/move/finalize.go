@@ -56,7 +56,7 @@ func (s *session) finalize(ctx context.Context, o *finalizeFlags) error {
 		name: "finalize", flags: o.flags,
 		spec: hostingv1alpha1.MigrationSpec{Group: s.group, Operation: hostingv1alpha1.MigrationFinalize, Confirmed: true},
 		plan: s.planFinalize,
-		rights: func(_ context.Context, definitions []string) (rules, error) {
+		rights: func(definitions []string) (rules, error) {
 			return maincopy.FinalizeRules(s.group, definitions...), nil
 		},
 		confirm: func(ctx context.Context, under *hostingv1alpha1.Migration) error {

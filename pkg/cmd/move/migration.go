@@ -131,7 +131,7 @@ type operation struct {
 	// confirm returns an error unless the user agrees. The Migration that is under way may be nil.
 	confirm func(ctx context.Context, under *hostingv1alpha1.Migration) error
 	// rights returns the rights that annex needs, except those for webhooks.
-	rights func(ctx context.Context, definitions []string) (rules, error)
+	rights func(definitions []string) (rules, error)
 	// done reports whether only finish is left to do after a completed Migration with this operation. annex has all
 	// resources, and clients reach served of them there.
 	done func(served, all int) bool
@@ -148,7 +148,7 @@ func (s *session) wanted(ctx context.Context, o operation) (rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := o.rights(ctx, definitions)
+	wanted, err := o.rights(definitions)
 	if err != nil || !o.exemptWebhooks {
 		return wanted, err
 	}

@@ -89,7 +89,7 @@ func (s *session) move(ctx context.Context, o *moveFlags) error {
 	if err := o.complete(s.group); err != nil {
 		return err
 	}
-	rights := func(_ context.Context, definitions []string) (rules, error) {
+	rights := func(definitions []string) (rules, error) {
 		return maincopy.MoveRules(s.group, definitions...), nil
 	}
 	return s.run(ctx, operation{

@@ -237,7 +237,7 @@ func TestQuestion(t *testing.T) {
 				s := f.start(t)
 				var err error
 				if test.granted {
-					expect.NoError(t, s.grant(t.Context(), "rollback", rollbackRules(group, both, []schema.GroupResource{secrets})))
+					expect.NoError(t, s.grant(t.Context(), "rollback", append(maincopy.MoveRules(group, both...), dependantRules([]schema.GroupResource{secrets})...)))
 				}
 				if command == "move" {
 					err = s.move(t.Context(), &moveFlags{flags: test.flags})

@@ -33,8 +33,7 @@ const (
 
 func (s *session) printRights(ctx context.Context, name string, wanted rules) error {
 	objects := []any{role(s.group, wanted)}
-	if inSystem := systemRules(name); inSystem != nil {
-		role, binding := systemRole(s.group, inSystem, s.subjects(ctx))
+	if role, binding := s.systemRole(ctx, name); role != nil {
 		objects = append(objects, role, binding)
 	}
 	return output.PrintYAML(s.out, objects...)
@@ -85,11 +84,10 @@ func (s *session) apply(ctx context.Context, name string, wanted *rbacv1.Cluster
 	if err != nil {
 		return done, err
 	}
-	inSystem := systemRules(name)
-	if inSystem == nil {
+	role, binding := s.systemRole(ctx, name)
+	if role == nil {
 		return done, s.revokeInSystem(ctx)
 	}
-	role, binding := systemRole(s.group, inSystem, s.subjects(ctx))
 	return done, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		_, err := (&reconciliation.ReconcileRoleOptions{
 			Role: reconciliation.RoleRuleOwner{Role: role}, Client: reconciliation.RoleModifier{Client: rbac, NamespaceClient: s.Kube.CoreV1().Namespaces()},
@@ -177,12 +175,7 @@ func finalizedRules(group string) rules {
 
 var policies = []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"}
 
-// rollbackRules let annex write the objects to the main cluster, and change the owner references of
-// dependants.
-func rollbackRules(group string, definitions []string, dependants []schema.GroupResource) rules {
-	return append(maincopy.MoveRules(group, definitions...), dependantRules(dependants)...)
-}
-
+// dependantRules let annex change the owner references of dependants.
 func dependantRules(dependants []schema.GroupResource) (all rules) {
 	byGroup := map[string][]string{}
 	for _, dependant := range dependants {
@@ -194,14 +187,6 @@ func dependantRules(dependants []schema.GroupResource) (all rules) {
 	return all
 }
 
-// systemRules are the rights in NamespaceAnnexSystem that a command needs.
-func systemRules(command string) rules {
-	if command != "move" && command != "rollback" {
-		return nil
-	}
-	return maincopy.NamespaceRules()
-}
-
 // role returns the ClusterRole whose rules are aggregated to annex's.
 func role(group string, granted rules) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
@@ -211,14 +196,17 @@ func role(group string, granted rules) *rbacv1.ClusterRole {
 	}
 }
 
-// systemRole returns the Role with rights in NamespaceAnnexSystem, and its binding to annex: only
-// ClusterRoles are aggregated, and one would give these rights in every namespace.
-func systemRole(group string, granted rules, subjects []rbacv1.Subject) (*rbacv1.Role, *rbacv1.RoleBinding) {
-	of := metav1.ObjectMeta{Namespace: hostingv1alpha1.NamespaceAnnexSystem, Name: hostingv1alpha1.HostedRoleName(group)}
+// systemRole returns the Role with the rights in NamespaceAnnexSystem that a command needs, and its binding to annex, or nil:
+// only ClusterRoles are aggregated, and one would give these rights in every namespace.
+func (s *session) systemRole(ctx context.Context, command string) (*rbacv1.Role, *rbacv1.RoleBinding) {
+	if command != "move" && command != "rollback" {
+		return nil, nil
+	}
+	of := metav1.ObjectMeta{Namespace: annexNamespace, Name: hostingv1alpha1.HostedRoleName(s.group)}
 	version := rbacv1.SchemeGroupVersion.String()
-	return &rbacv1.Role{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "Role"}, ObjectMeta: of, Rules: granted},
+	return &rbacv1.Role{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "Role"}, ObjectMeta: of, Rules: maincopy.NamespaceRules()},
 		&rbacv1.RoleBinding{
-			TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "RoleBinding"}, ObjectMeta: of, Subjects: subjects,
+			TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: "RoleBinding"}, ObjectMeta: of, Subjects: s.subjects(ctx),
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: of.Name},
 		}
 }

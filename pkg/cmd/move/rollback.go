@@ -67,9 +67,9 @@ func (s *session) rollback(ctx context.Context, o flags) error {
 			}
 			return s.agreeToSecrets(ctx)
 		},
-		rights: func(_ context.Context, definitions []string) (rules, error) {
+		rights: func(definitions []string) (rules, error) {
 			dependants, err := search()
-			return rollbackRules(s.group, definitions, dependants), err
+			return append(maincopy.MoveRules(s.group, definitions...), dependantRules(dependants)...), err
 		},
 		done: func(served, _ int) bool { return served == 0 },
 		finish: func(ctx context.Context) error {
