@@ -4,11 +4,11 @@
 package move
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -195,17 +195,14 @@ func (s *session) inspect(ctx context.Context) (*installation, error) {
 			return nil, fmt.Errorf("%w (it serves %s)", err, table.OrNone(strings.Join(served, ", ")))
 		}
 	}
+	names := slices.Collect(maps.Keys(byGroup))
 	for _, g := range read.Groups {
-		found.groups = append(found.groups, &installed{Group: g})
+		names = append(names, g.Name)
 	}
-	for name := range byGroup {
-		if !slices.Contains(read.Groups, read.Group(name)) {
-			found.groups = append(found.groups, &installed{Group: &footprint.Group{Name: name}})
-		}
-	}
-	slices.SortFunc(found.groups, func(a, b *installed) int { return cmp.Compare(a.Name, b.Name) })
-	for _, g := range found.groups {
-		g.hosted = byGroup[g.Name]
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		g := &installed{Group: read.Group(name), hosted: byGroup[name]}
+		found.groups = append(found.groups, g)
 		back, obstacles, err := s.judge(ctx, g, read.Hosting != nil)
 		if err != nil {
 			return nil, err
