@@ -4,6 +4,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,18 +91,16 @@ func isPublished(hosted hostingv1alpha1.HostedResource) bool {
 }
 
 func (s *session) printHosted(h history, hosted []hostingv1alpha1.HostedResource) error {
+	moved := map[string]string{}
+	if h.moved != nil {
+		for _, resource := range h.moved.Status.Resources {
+			moved[resource.Name] = fmt.Sprint(resource.CopiedObjects)
+		}
+	}
 	var rows []string
 	for _, of := range hosted {
-		moved := table.Unknown
-		if h.moved != nil {
-			for _, resource := range h.moved.Status.Resources {
-				if resource.Name == of.Name {
-					moved = fmt.Sprint(resource.CopiedObjects)
-				}
-			}
-		}
 		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%s\t%s", strings.TrimSuffix(of.Name, "."+s.group), table.OrNone(of.Spec.StoreName), of.Status.Objects,
-			table.Bytes(of.Status.Bytes), moved))
+			table.Bytes(of.Status.Bytes), cmp.Or(moved[of.Name], table.Unknown)))
 	}
 	s.print("")
 	err := s.printTable("RESOURCE\tSTORE\tOBJECTS\tBYTES\tOBJECTS WHEN MOVED", rows)
