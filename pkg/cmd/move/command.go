@@ -28,7 +28,6 @@ import (
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
-	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned/typed/hosting/v1alpha1"
 )
 
 const (
@@ -54,7 +53,6 @@ type session struct {
 
 	// Clients reach the main cluster, and annex through it.
 	*login.Clients
-	annex hostingclient.HostingV1alpha1Interface
 	// survey reports on the group in the main cluster.
 	survey func(ctx context.Context) (*diagnose.Report, error)
 	// probe creates a copy of an object of a resource as a dry run.
@@ -79,10 +77,9 @@ type flags struct {
 }
 
 func (f *flags) add(fs *pflag.FlagSet) {
-	f.wait = true
 	f.login.AddFlags(fs, "the main cluster")
 	fs.BoolVar(&f.dryRun, "dry-run", f.dryRun, "Only show the plan. The exit code is 1 if something prevents it.")
-	fs.BoolVar(&f.wait, "wait", f.wait, "Wait until it is done.")
+	fs.BoolVar(&f.wait, "wait", true, "Wait until it is done.")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "How long to wait at most. It goes on after that. 0 means no limit.")
 	fs.BoolVar(&f.printRights, "print-rights", f.printRights, "Only print the roles that annex needs, to be applied by an administrator.")
 }
@@ -129,7 +126,7 @@ func newSession(ctx context.Context, options login.Options, group string) (*sess
 		return nil, err
 	}
 	s := &session{
-		group: group, server: clients.Config.Host, Clients: clients, annex: clients.Annex.HostingV1alpha1(), probe: probeWith(clients.Dynamic),
+		group: group, server: clients.Config.Host, Clients: clients, probe: probeWith(clients.Dynamic),
 		now: time.Now, pollInterval: pollInterval, rightsTimeout: rightsTimeout, settleTimeout: settleTimeout,
 	}
 	s.survey = func(ctx context.Context) (*diagnose.Report, error) {

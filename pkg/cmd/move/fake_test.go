@@ -201,7 +201,6 @@ func (f *fixture) start(t *testing.T) *session {
 	f.session = &session{
 		in: bufio.NewReader(strings.NewReader(f.typed)), interactive: f.interactive, out: f.out, errOut: f.out, program: "kubectl annex", group: group, server: "https://main",
 		Clients: &login.Clients{Kube: f.kube, Metadata: f.meta, APIServices: f.routing.ApiregistrationV1().APIServices(), Annex: f.hosting},
-		annex:   f.hosting.HostingV1alpha1(),
 		survey:  func(context.Context) (*diagnose.Report, error) { return f.report, nil },
 		probe: func(_ context.Context, resource schema.GroupVersionResource) error {
 			f.probed = append(f.probed, resource.Resource)

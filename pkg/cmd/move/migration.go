@@ -35,7 +35,7 @@ func (h history) ended(operation hostingv1alpha1.MigrationOperation) bool {
 }
 
 func (s *session) read(ctx context.Context) (history, error) {
-	list, err := s.annex.Migrations().List(ctx, metav1.ListOptions{})
+	list, err := s.Annex.HostingV1alpha1().Migrations().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return history{}, s.noAnswer(fmt.Errorf("list the Migrations: %w", err))
 	}
@@ -70,7 +70,7 @@ func later(m, than *hostingv1alpha1.Migration) bool {
 const nothingInAnnex = "annex has nothing of this group"
 
 func (s *session) hostedByGroup(ctx context.Context) (map[string][]hostingv1alpha1.HostedResource, error) {
-	list, err := s.annex.HostedResources().List(ctx, metav1.ListOptions{})
+	list, err := s.Annex.HostingV1alpha1().HostedResources().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, s.noAnswer(fmt.Errorf("list what annex has: %w", err))
 	}
@@ -228,7 +228,7 @@ func (s *session) start(ctx context.Context, o operation, under *hostingv1alpha1
 		s.warn(err) // the rights may be there already, for example from GitOps
 	}
 	if under == nil {
-		under, err = s.create(ctx, o.spec)
+		under, err = s.create(ctx, o)
 	} else {
 		// One that annex has begun waits for these rights.
 		granted := err == nil && under.Annotations[hostingv1alpha1.UndoesAnnotation] != ""
@@ -247,9 +247,9 @@ func (s *session) start(ctx context.Context, o operation, under *hostingv1alpha1
 	return o.finish(ctx)
 }
 
-func (s *session) create(ctx context.Context, spec hostingv1alpha1.MigrationSpec) (*hostingv1alpha1.Migration, error) {
-	migration, err := s.annex.Migrations().Create(ctx, &hostingv1alpha1.Migration{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: s.group + "-" + strings.ToLower(string(spec.Operation)) + "-"}, Spec: spec,
+func (s *session) create(ctx context.Context, o operation) (*hostingv1alpha1.Migration, error) {
+	migration, err := s.Annex.HostingV1alpha1().Migrations().Create(ctx, &hostingv1alpha1.Migration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: s.group + "-" + o.name + "-"}, Spec: o.spec,
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, s.noAnswer(fmt.Errorf("create the Migration of %s: %w", s.group, err))
@@ -274,7 +274,7 @@ func (s *session) amend(ctx context.Context, under *hostingv1alpha1.Migration, c
 	if err != nil {
 		return nil, fmt.Errorf("change %s: %w", named(under), err)
 	}
-	changed, err := s.annex.Migrations().Patch(ctx, under.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	changed, err := s.Annex.HostingV1alpha1().Migrations().Patch(ctx, under.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return nil, s.noAnswer(fmt.Errorf("change %s: %w", named(under), err))
 	}

@@ -183,7 +183,7 @@ func obstaclesOf(report *diagnose.Report) []string {
 // planStores prints the resources of a group and the Stores that they go to, and returns what prevents that. run reports
 // that annex does not answer.
 func (s *session) planStores(ctx context.Context, g *diagnose.Group, store string) (obstacles []string, err error) {
-	cluster, err := scheduler.ReadCluster(ctx, s.annex)
+	cluster, err := scheduler.ReadCluster(ctx, s.Annex.HostingV1alpha1())
 	noAnswer := apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err)
 	if err != nil && !noAnswer {
 		return nil, fmt.Errorf("read the Stores: %w", err)

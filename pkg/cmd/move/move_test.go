@@ -179,7 +179,7 @@ func TestMoveAttaches(t *testing.T) {
 			if f.created(t) != nil {
 				t.Error("created another Migration")
 			}
-			current, err := f.session.annex.Migrations().Get(t.Context(), "mine", metav1.GetOptions{})
+			current, err := f.session.Annex.HostingV1alpha1().Migrations().Get(t.Context(), "mine", metav1.GetOptions{})
 			expect.NoError(t, err)
 			expect.Equal(t, test.confirm, current.Spec.Confirmed)
 		})

@@ -127,7 +127,7 @@ func TestRollbackUnderWayIsExempt(t *testing.T) {
 	f.annex = append(f.annex, migration("back", hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationStatus{Phase: hostingv1alpha1.MigrationCopying}))
 	expect.NoError(t, f.start(t).rollback(t.Context(), flags{exemptWebhooks: true}))
 	expect.Contains(t, f.out.String(), "migration.hosting.annex.dev/back exempts annex from webhooks and policies\n")
-	if !expect.Get(t, f.session.annex.Migrations(), "back").Spec.ExemptWebhooks {
+	if !expect.Get(t, f.session.Annex.HostingV1alpha1().Migrations(), "back").Spec.ExemptWebhooks {
 		t.Error("it does not")
 	}
 	f.wantExemption(t, true)
