@@ -102,11 +102,14 @@ func (s *session) removeInstallation(ctx context.Context, found *installation, t
 
 func (s *session) removePolicies(ctx context.Context, found *installation) error {
 	for _, g := range found.groups {
-		for name, exists := range map[string]bool{
-			hostingv1alpha1.FrozenPolicyName(g.Name): g.Frozen, hostingv1alpha1.CopyPolicyName(g.Name): g.Reserved, hostingv1alpha1.HoldPolicyName(g.Name): g.Held,
+		for _, policy := range []struct {
+			name   string
+			exists bool
+		}{
+			{hostingv1alpha1.FrozenPolicyName(g.Name), g.Frozen}, {hostingv1alpha1.CopyPolicyName(g.Name), g.Reserved}, {hostingv1alpha1.HoldPolicyName(g.Name), g.Held},
 		} {
-			for i := len(policies) - 1; i >= 0 && exists; i-- { // a binding before its policy
-				if err := s.remove(ctx, admission.WithResource(policies[i]), "", name); err != nil {
+			for i := len(policies) - 1; i >= 0 && policy.exists; i-- { // a binding before its policy
+				if err := s.remove(ctx, admission.WithResource(policies[i]), "", policy.name); err != nil {
 					return err
 				}
 			}
@@ -161,7 +164,7 @@ func (s *session) stopAnnex(ctx context.Context, service maincluster.Service, ti
 			return true, nil
 		}
 		if err != nil {
-			return false, err
+			return false, fmt.Errorf("read Lease %s: %w", service.Lease(), err)
 		}
 		running := s.holderOf(lease)
 		if running != "" && running != holder {
@@ -170,8 +173,11 @@ func (s *session) stopAnnex(ctx context.Context, service maincluster.Service, ti
 		holder = running
 		return holder == "", nil
 	})
+	if err != nil && ctx.Err() != nil && holder != "" {
+		err = fmt.Errorf("%s holds Lease %s: %w", holder, service.Lease(), err)
+	}
 	if err != nil {
-		return fmt.Errorf("wait until annex has stopped: %s holds Lease %s: %w", holder, service.Lease(), err)
+		return fmt.Errorf("wait until annex has stopped: %w", err)
 	}
 	return nil
 }
