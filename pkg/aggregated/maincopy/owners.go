@@ -119,7 +119,7 @@ type owners struct {
 }
 
 func (o *owners) list(ctx context.Context, resource Resource) error {
-	if err := o.copy.checkLocal(ctx, resource.Stored.Version, resource.Stored.Group); err != nil {
+	if err := o.copy.checkLocal(ctx, resource.Stored); err != nil {
 		return err
 	}
 	return o.copy.eachPage(ctx, resource.Stored, func(page []metav1.PartialObjectMetadata) error {

@@ -39,9 +39,8 @@ func (c *Copy) Unfreeze(ctx context.Context, group string) error {
 		return err
 	}
 	name, canary := hostingv1alpha1.FrozenPolicyName(group), smallest(definitions)
-	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
-		err := sendCanary(ctx, fresh, name, canary)
-		return err == nil, err
+	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) error {
+		return sendCanary(ctx, fresh, name, canary)
 	})
 	if err != nil {
 		return fmt.Errorf("wait until policy %s is no longer in force: %w", name, err)
@@ -123,12 +122,15 @@ func (c *Copy) enforce(ctx context.Context, group string, newPolicy func(group, 
 		return err
 	}
 	canary := smallest(definitions)
-	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
+	err = c.holds(ctx, c.settle, func(ctx context.Context, fresh dynamic.Interface) error {
 		err := sendCanary(ctx, fresh, p.name, canary)
-		if err == nil {
-			return false, errors.New("a request that only this policy denies was accepted")
+		switch {
+		case err == nil:
+			return errors.New("a request that only this policy denies was accepted")
+		case strings.Contains(err.Error(), p.message):
+			return nil
 		}
-		return strings.Contains(err.Error(), p.message), err
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("wait until policy %s is in force: %w", p.name, err)

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 )
@@ -28,17 +29,16 @@ func (c *Copy) waitServed(ctx context.Context, resources []Resource, served bool
 	if !served {
 		settle = min(settle, closeSettle)
 	}
-	err := c.holds(ctx, settle, func(ctx context.Context, fresh dynamic.Interface) (bool, error) {
+	err := c.holds(ctx, settle, func(ctx context.Context, fresh dynamic.Interface) error {
 		for _, resource := range resources {
 			if err := probeServed(ctx, fresh, resource, served); err != nil {
-				return false, fmt.Errorf("version %s of %s: %w", resource.Opened().Version, resource.Name, err)
+				return fmt.Errorf("version %s of %s: %w", resource.Opened().Version, resource.Name, err)
 			}
 		}
-		return true, nil
+		return nil
 	})
 	if err == nil && served {
-		opened := resources[0].Opened()
-		err = c.checkLocal(ctx, opened.Version, opened.Group)
+		err = c.checkLocal(ctx, resources[0].Opened())
 	}
 	if err != nil {
 		return fmt.Errorf("wait for the version of the main cluster's copy: %w", err)
@@ -60,9 +60,9 @@ func probeServed(ctx context.Context, fresh dynamic.Interface, resource Resource
 	return err
 }
 
-// checkLocal returns an error if requests for a group version leave the main cluster.
-func (c *Copy) checkLocal(ctx context.Context, version, group string) error {
-	name := version + "." + group
+// checkLocal returns an error if requests for the group version of a resource leave the main cluster.
+func (c *Copy) checkLocal(ctx context.Context, resource schema.GroupVersionResource) error {
+	name := resource.Version + "." + resource.Group
 	service, err := c.objects.Resource(apiServicesResource).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read APIService %s of the main cluster: %w", name, err)
@@ -74,7 +74,7 @@ func (c *Copy) checkLocal(ctx context.Context, version, group string) error {
 }
 
 // holds returns when a probe has succeeded over new connections for a time.
-func (c *Copy) holds(ctx context.Context, settle time.Duration, probe func(context.Context, dynamic.Interface) (bool, error)) error {
+func (c *Copy) holds(ctx context.Context, settle time.Duration, probe func(context.Context, dynamic.Interface) error) error {
 	fresh, reconnect, err := c.newProbes()
 	if err != nil {
 		return fmt.Errorf("create a client for probes of the main cluster: %w", err)
@@ -84,9 +84,8 @@ func (c *Copy) holds(ctx context.Context, settle time.Duration, probe func(conte
 	var last error
 	err = wait.PollUntilContextCancel(ctx, probeInterval, true, func(ctx context.Context) (bool, error) {
 		reconnect()
-		ok, saw := probe(ctx, fresh)
-		if !ok {
-			since, last = time.Time{}, saw
+		if err := probe(ctx, fresh); err != nil {
+			since, last = time.Time{}, err
 			return false, nil
 		}
 		if since.IsZero() {
