@@ -63,21 +63,27 @@ func (c *Copy) deleteObject(ctx context.Context, resource Resource, object *meta
 	})
 }
 
-// eachObject calls visit for the metadata of all objects of a resource in the main cluster, in
-// parallel.
+// eachObject calls visit for the metadata of all objects of a resource in the main cluster, in parallel.
 func (c *Copy) eachObject(ctx context.Context, resource schema.GroupVersionResource, visit func(context.Context, *metav1.PartialObjectMetadata) error) error {
 	group, running := errgroup.WithContext(ctx)
 	group.SetLimit(Workers)
-	err := c.eachPage(running, resource, func(page []metav1.PartialObjectMetadata) error {
-		for i := range page {
-			group.Go(func() error { return visit(running, &page[i]) })
-		}
-		return nil
+	err := c.readAll(running, resource, func(object *metav1.PartialObjectMetadata) {
+		group.Go(func() error { return visit(running, object) })
 	})
 	if waitErr := group.Wait(); waitErr != nil {
 		return waitErr // it ended the pages, too
 	}
 	return err
+}
+
+// readAll calls visit for the metadata of all objects of a resource in the main cluster, one after the other.
+func (c *Copy) readAll(ctx context.Context, resource schema.GroupVersionResource, visit func(*metav1.PartialObjectMetadata)) error {
+	return c.eachPage(ctx, resource, func(page []metav1.PartialObjectMetadata) error {
+		for i := range page {
+			visit(&page[i])
+		}
+		return nil
+	})
 }
 
 const pageSize = 500

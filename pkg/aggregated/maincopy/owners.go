@@ -122,12 +122,7 @@ func (o *owners) list(ctx context.Context, resource Resource) error {
 	if err := o.copy.checkLocal(ctx, resource.Stored); err != nil {
 		return err
 	}
-	return o.copy.eachPage(ctx, resource.Stored, func(page []metav1.PartialObjectMetadata) error {
-		for i := range page {
-			o.present.Insert(page[i].UID)
-		}
-		return nil
-	})
+	return o.copy.readAll(ctx, resource.Stored, func(object *metav1.PartialObjectMetadata) { o.present.Insert(object.UID) })
 }
 
 func (o *owners) rewrite(ctx context.Context, resource schema.GroupVersionResource, object *metav1.PartialObjectMetadata) (changed bool, err error) {

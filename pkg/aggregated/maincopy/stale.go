@@ -92,22 +92,13 @@ func (c *Copy) missingNamespaces(ctx context.Context, resources []Resource) (set
 		if !of.Namespaced {
 			continue
 		}
-		err := c.eachPage(ctx, of.Opened(), func(page []metav1.PartialObjectMetadata) error {
-			for i := range page {
-				missing.Insert(page[i].Namespace)
-			}
-			return nil
-		})
+		err := c.readAll(ctx, of.Opened(), func(object *metav1.PartialObjectMetadata) { missing.Insert(object.Namespace) })
 		if err != nil {
 			return nil, err
 		}
 	}
-	err := c.eachPage(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), func(page []metav1.PartialObjectMetadata) error {
-		for i := range page {
-			missing.Delete(page[i].Name)
-		}
-		return nil
-	})
+	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
+	err := c.readAll(ctx, namespaces, func(object *metav1.PartialObjectMetadata) { missing.Delete(object.Name) })
 	return missing, err
 }
 
