@@ -112,8 +112,7 @@ func isTerminating(object metav1.Object) bool { return object.GetDeletionTimesta
 // now, or nil.
 func forMain(annex, main *unstructured.Unstructured, inMain uidOf) (*unstructured.Unstructured, error) {
 	written := &unstructured.Unstructured{Object: content(annex, inMain)}
-	group, _, _ := strings.Cut(annex.GetAPIVersion(), "/")
-	written.SetAPIVersion(group + "/" + hostingv1alpha1.MainCopyVersion)
+	written.SetGroupVersionKind(annex.GroupVersionKind().GroupKind().WithVersion(hostingv1alpha1.MainCopyVersion))
 	managed, err := managedFields(annex, inMain)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,6 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/move"
@@ -145,10 +144,10 @@ func (s *Source) list(ctx context.Context, request *rest.Request) (l list, err e
 		return l, s.failed("list", err)
 	}
 	body, err := result.Raw()
-	if err != nil {
-		return l, s.failed("list", err)
+	if err == nil {
+		err = json.Unmarshal(body, &l)
 	}
-	if err := json.Unmarshal(body, &l); err != nil {
+	if err != nil {
 		return l, s.failed("list", err)
 	}
 	for i, raw := range l.Items {
@@ -175,7 +174,7 @@ func decodeObject(raw []byte, version string) (move.Object, error) {
 	if err := utiljson.Unmarshal(raw, &decoded.Object); err != nil {
 		return move.Object{}, fmt.Errorf("decode an object: %w", err)
 	}
-	key := cache.MetaObjectToName(decoded).String()
+	key := keyOf(decoded)
 	revision, err := parseRevision(decoded.GetResourceVersion())
 	if err != nil {
 		return move.Object{}, fmt.Errorf("decode object %q: %w", key, err)

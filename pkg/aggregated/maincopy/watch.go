@@ -63,13 +63,13 @@ func (s *stream) close() { _ = s.body.Close() }
 // next returns the next event, or io.EOF at the end of the watch. A bookmark has only Complete.
 func (s *stream) next() (move.Events, error) {
 	events, err := s.decode()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return events, io.EOF
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		err = io.EOF
+	case err != nil:
+		err = s.source.failed("watch", err)
 	}
-	if err != nil {
-		return events, s.source.failed("watch", err)
-	}
-	return events, nil
+	return events, err
 }
 
 func (s *stream) decode() (events move.Events, err error) {
