@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -114,7 +113,7 @@ func (r *rollback) forgetDefinition(ctx context.Context, main *definition) error
 	if err := of.exporter.End(ctx); err != nil {
 		return err
 	}
-	err = r.config.AnnexDefinitions.Delete(ctx, follower.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(follower.UID)}})
+	err = r.config.AnnexDefinitions.Delete(ctx, follower.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(follower.UID)}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete definition %s in annex: %w", follower.Name, err)
 	}

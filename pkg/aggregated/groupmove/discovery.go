@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -106,7 +105,7 @@ func (r *rollback) renew(ctx context.Context, versions []string) error {
 		}
 		if err == nil {
 			err = r.config.MainAPIServices.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-				UID: ptr.To(current.UID), ResourceVersion: ptr.To(current.ResourceVersion),
+				UID: new(current.UID), ResourceVersion: new(current.ResourceVersion),
 			}})
 		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -228,7 +227,7 @@ func remove[T metav1.Object](ctx context.Context, c *Copy, client kindClient[T],
 			return err
 		}
 		return ignoreMissing(client.Delete(ctx, name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: ptr.To(current.GetUID()), ResourceVersion: ptr.To(current.GetResourceVersion())},
+			Preconditions: &metav1.Preconditions{UID: new(current.GetUID()), ResourceVersion: new(current.GetResourceVersion())},
 		}))
 	})
 }

@@ -10,7 +10,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -97,10 +96,10 @@ func (p policy) objects() (*admissionregistrationv1.ValidatingAdmissionPolicy, *
 	return &admissionregistrationv1.ValidatingAdmissionPolicy{
 			ObjectMeta: meta,
 			Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-				FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+				FailurePolicy: new(admissionregistrationv1.Fail),
 				MatchConstraints: &admissionregistrationv1.MatchResources{
 					// Equivalent would exclude the other versions, too.
-					MatchPolicy: ptr.To(admissionregistrationv1.Exact), ResourceRules: append(p.rules, canaryRule()),
+					MatchPolicy: new(admissionregistrationv1.Exact), ResourceRules: append(p.rules, canaryRule()),
 					ExcludeResourceRules: p.excluded,
 				},
 				MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "denied", Expression: denied}},

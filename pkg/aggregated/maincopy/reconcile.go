@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/utils/ptr"
 )
 
 const (
@@ -105,8 +104,8 @@ func removeObject(ctx context.Context, objects dynamic.ResourceInterface, object
 	}
 	// The UID is a precondition, so a conflict means that it is another object.
 	err := objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: ptr.To(object.GetUID())},
-		PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+		Preconditions:     &metav1.Preconditions{UID: new(object.GetUID())},
+		PropagationPolicy: new(metav1.DeletePropagationBackground),
 	})
 	if err != nil && !isMissing(err) {
 		return fmt.Errorf("delete it: %w", err)
@@ -203,7 +202,7 @@ func (t *target) raiseGeneration(ctx context.Context, annex, main *unstructured.
 // finalizers of the garbage collector stay, too.
 func (t *target) terminate(ctx context.Context, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	objects := t.mainObjects(object.GetNamespace())
-	err := objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(object.GetUID())}})
+	err := objects.Delete(ctx, object.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(object.GetUID())}})
 	if err != nil {
 		return nil, fmt.Errorf("delete it like in annex: %w", err)
 	}
