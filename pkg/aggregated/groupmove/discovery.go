@@ -70,7 +70,7 @@ func (r *rollback) undiscovered(ctx context.Context) ([]string, error) {
 			if err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				missing.Insert(lacking(definitions, discovered)...)
+				missing = missing.Union(lacking(definitions, discovered))
 			}
 			return err
 		})
@@ -79,19 +79,18 @@ func (r *rollback) undiscovered(ctx context.Context) ([]string, error) {
 	return sets.List(missing), err
 }
 
-func lacking(definitions []*definition, discovered map[string][]string) []string {
-	var missing []string
+func lacking(definitions []*definition, discovered map[string][]string) sets.Set[string] {
+	missing := sets.New[string]()
 	for _, crd := range definitions {
 		if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 			continue
 		}
-		for _, version := range versions([]*definition{crd}) {
-			if !slices.Contains(discovered[version.Version], crd.Spec.Names.Plural) && !slices.Contains(missing, version.Version) {
-				missing = append(missing, version.Version)
+		for _, version := range versions(crd) {
+			if !slices.Contains(discovered[version.Version], crd.Spec.Names.Plural) {
+				missing.Insert(version.Version)
 			}
 		}
 	}
-	slices.Sort(missing)
 	return missing
 }
 

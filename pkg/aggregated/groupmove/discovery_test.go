@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -32,7 +34,7 @@ func TestLacking(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			expect.Equal(t, test.want, lacking(definitions, test.discovered), "versions that lack resources")
+			expect.Equal(t, sets.New(test.want...), lacking(definitions, test.discovered), "versions that lack resources")
 		})
 	}
 }

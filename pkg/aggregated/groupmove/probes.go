@@ -51,7 +51,7 @@ func (m *moveIn) problem(ctx context.Context, definitions []*definition) string 
 			return fmt.Sprintf("%s: %s", crd.Name, message)
 		}
 	}
-	return cmp.Or(m.routeProblem(ctx, versions(definitions), true), m.requestProblem(ctx, definitions), m.openAPIProblem(ctx, definitions))
+	return cmp.Or(m.routeProblem(ctx, versions(definitions...), true), m.requestProblem(ctx, definitions), m.openAPIProblem(ctx, definitions))
 }
 
 // probe is a request that annex sends through the main cluster, as clients do.
@@ -67,7 +67,7 @@ type probe struct {
 func (m *moveIn) probes(definitions []*definition) []probe {
 	var all []probe
 	for _, crd := range definitions {
-		for _, version := range versions([]*definition{crd}) {
+		for _, version := range versions(crd) {
 			resource := version.WithResource(crd.Spec.Names.Plural)
 			var objects dynamic.ResourceInterface = m.config.MainDynamic.Resource(resource)
 			if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
@@ -134,7 +134,7 @@ func (r *Run) openAPIProblem(ctx context.Context, definitions []*definition) str
 	if err != nil {
 		return fmt.Sprintf("get the main cluster's OpenAPI: %v", err)
 	}
-	for _, version := range versions(definitions) {
+	for _, version := range versions(definitions...) {
 		document, found := documents["apis/"+version.String()]
 		if !found {
 			return fmt.Sprintf("the main cluster's OpenAPI lacks %s", version)

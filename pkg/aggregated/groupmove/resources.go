@@ -29,7 +29,7 @@ import (
 type resource struct {
 	maincopy.Resource
 	// main is its definition in the main cluster.
-	main     *apiextensionsv1.CustomResourceDefinition
+	main     *definition
 	hosted   *hostingv1alpha1.HostedResource
 	importer *move.Importer
 	// state is the state of the import in the Store.
@@ -90,12 +90,12 @@ func (r *Run) forEach(do func(of *resource) error) error {
 }
 
 // mainDefinitions returns the definitions of the group in the main cluster, by name.
-func (r *Run) mainDefinitions(ctx context.Context) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+func (r *Run) mainDefinitions(ctx context.Context) ([]*definition, error) {
 	return r.config.MainCopy.Definitions(ctx, r.group())
 }
 
 // versions returns the versions of the group that definitions serve, the most mature first.
-func versions(definitions []*definition) (served []schema.GroupVersion) {
+func versions(definitions ...*definition) (served []schema.GroupVersion) {
 	names := sets.New[string]()
 	for _, crd := range definitions {
 		names.Insert(group.ServedVersions(crd)...)
@@ -193,7 +193,7 @@ func (r *Run) label(ctx context.Context, definitions []*definition, value string
 }
 
 // prepared returns the HostedResource of a definition, or why it is not ready for a copy.
-func (r *Run) prepared(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (hosted *hostingv1alpha1.HostedResource, problem string, err error) {
+func (r *Run) prepared(ctx context.Context, crd *definition) (hosted *hostingv1alpha1.HostedResource, problem string, err error) {
 	hosted, err = r.config.AnnexHosting.HostedResources().Get(ctx, crd.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Sprintf("Waiting until annex has a HostedResource %s", crd.Name), nil

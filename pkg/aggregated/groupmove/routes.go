@@ -85,7 +85,7 @@ func (r *Run) untilRouted(ctx context.Context, toAnnex bool) error {
 	var last string
 	err := until(ctx, func(ctx context.Context) (bool, error) {
 		for range probes {
-			if problem := r.routeProblem(ctx, versions(definitions), toAnnex); problem != "" {
+			if problem := r.routeProblem(ctx, versions(definitions...), toAnnex); problem != "" {
 				last = problem
 				return false, nil
 			}
