@@ -36,7 +36,7 @@ func (r *rollback) finalSync(ctx, guarded context.Context) (began time.Time, err
 			return began, err
 		}
 		began = time.Now()
-		err := r.During(guarded, func(ctx context.Context) error { return r.freezeAndDrain(ctx) })
+		err := r.During(guarded, r.freezeAndDrain)
 		if err == nil {
 			r.workers.end()
 			return began, r.close(ctx)

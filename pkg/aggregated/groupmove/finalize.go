@@ -39,9 +39,7 @@ func (f *finalize) perform(ctx, preparing context.Context, s step) (err error) {
 		if f.resources, _, err = f.present(ctx); err != nil {
 			return err
 		}
-		return f.Step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", func(ctx context.Context) error {
-			return f.deleteAll(ctx, f.copies)
-		})
+		return f.Step(ctx, hostingv1alpha1.MigrationCleaning, "Deletes the main cluster's copy", f.deleteAll)
 	}
 	if err := f.config.MainCopy.Close(ctx, f.group()); err != nil {
 		return wrap(err, "close the main cluster's copy of group %s", f.group())
@@ -81,17 +79,17 @@ func (f *finalize) begin(ctx context.Context) error {
 	return f.SetPhase(ctx, hostingv1alpha1.MigrationCleaning, "Makes the main cluster's copy of the group reachable")
 }
 
-// deleteAll deletes copies, and records how many objects they had and how many are deleted.
-func (f *finalize) deleteAll(ctx context.Context, copies []maincopy.Resource) error {
-	totals := make([]int64, len(copies))
-	for i, of := range copies {
+// deleteAll deletes the copies, and records how many objects they had and how many are deleted.
+func (f *finalize) deleteAll(ctx context.Context) error {
+	totals := make([]int64, len(f.copies))
+	for i, of := range f.copies {
 		var err error
 		if totals[i], err = f.config.MainCopy.Opened(of).Count(ctx); err != nil {
 			return wrap(err, "count the main cluster's copy of %s", of.Name)
 		}
 		f.report(of, totals[i], 0)
 	}
-	for i, of := range copies {
+	for i, of := range f.copies {
 		err := f.config.MainCopy.DeleteAll(ctx, of, func(deleted int64) { f.report(of, totals[i], deleted) })
 		if err != nil {
 			return wrap(err, "delete the main cluster's copy of %s", of.Name)

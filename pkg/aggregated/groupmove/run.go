@@ -177,18 +177,13 @@ func (r *Run) group() string { return r.Migration.Spec.Group }
 
 // start records that the Migration has begun.
 func (r *Run) start(ctx context.Context, message string) error {
-	if r.Status.StartTime != nil {
-		return nil
-	}
-	now := metav1.Now()
-	r.Status.StartTime = &now
+	r.Status.StartTime = new(metav1.Now())
 	return r.SetPhase(ctx, hostingv1alpha1.MigrationPending, message)
 }
 
 // switchedTo records that another side serves the group.
 func (r *Run) switchedTo(ctx context.Context, phase hostingv1alpha1.MigrationPhase, message, event string) error {
-	now := metav1.Now()
-	r.Status.SwitchTime = &now
+	r.Status.SwitchTime = new(metav1.Now())
 	if err := r.SetPhase(ctx, phase, message); err != nil {
 		return err
 	}
