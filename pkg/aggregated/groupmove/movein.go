@@ -96,7 +96,7 @@ func (m *moveIn) begin(ctx context.Context) error {
 		return err
 	}
 	if len(definitions) == 0 {
-		return refuse(reasonNotFound, "The main cluster has no definitions of group %s", m.group())
+		return m.undefined()
 	}
 	if m.Status.StartTime == nil {
 		if err := m.mayBegin(ctx, definitions); err != nil {
@@ -111,6 +111,10 @@ func (m *moveIn) begin(ctx context.Context) error {
 		m.Event(corev1.EventTypeNormal, eventStarted, "Moving group %s into annex", m.group())
 	}
 	return m.label(ctx, definitions, "true")
+}
+
+func (m *moveIn) undefined() error {
+	return refuse(reasonNotFound, "The main cluster has no definitions of group %s", m.group())
 }
 
 func (m *moveIn) mayBegin(ctx context.Context, definitions []*definition) error {
@@ -137,8 +141,12 @@ func (m *moveIn) preassign(ctx context.Context, definitions []*definition) error
 	if m.Migration.Spec.StoreName == "" {
 		return nil
 	}
-	if _, err := m.config.AnnexHosting.Stores().Get(ctx, m.Migration.Spec.StoreName, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	_, err := m.config.AnnexHosting.Stores().Get(ctx, m.Migration.Spec.StoreName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
 		return refuse(reasonStoreNotFound, "There is no Store %q", m.Migration.Spec.StoreName)
+	}
+	if err != nil {
+		return fmt.Errorf("read store %s: %w", m.Migration.Spec.StoreName, err)
 	}
 	for _, crd := range definitions {
 		wanted := group.NewHostedResource(crd.Name, m.Migration.Spec.StoreName)
@@ -196,8 +204,11 @@ func (m *moveIn) fenceOne(ctx context.Context, of *resource) (err error) {
 
 // refusal returns the reason for which the copy is not continued.
 func (m *moveIn) refusal() error {
-	if m.records == recordsDiscarded {
+	switch m.records {
+	case recordsDiscarded:
 		return m.discarded()
+	case recordsGone:
+		return m.undefined()
 	}
 	return m.refused
 }

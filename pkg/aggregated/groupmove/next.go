@@ -89,7 +89,7 @@ type step string
 const (
 	stepBegin  step = "begin"  // check whether the group can be moved, and record the start
 	stepHold   step = "hold"   // find the resources, and claim them in the Stores
-	stepRefuse step = "refuse" // fail for good: a Store has objects that are not of the copy, or a part of the copy was deleted
+	stepRefuse step = "refuse" // fail for good: a Store has objects that are not of the copy, or a part of it or all definitions were deleted
 	stepDone   step = "done"
 	stepGoOn   step = "goOn" // continue, because it is too late to cancel
 
@@ -163,7 +163,7 @@ func nextOfMove(s situation) step {
 		return stepUndo
 	case s.canceled:
 		return stepDiscard
-	case s.records == recordsDisputed, s.records == recordsDiscarded:
+	case s.records == recordsDisputed, s.records == recordsDiscarded, s.records == recordsGone:
 		return stepRefuse
 	case s.records == recordsOccupied:
 		return stepAdopt

@@ -40,6 +40,7 @@ func TestNext(t *testing.T) {
 		"annex has objects from a backup":             {situation{started: true, after: stepHold, records: recordsOccupied}, stepAdopt},
 		"it has objects beside the copy":              {situation{started: true, after: stepHold, records: recordsDisputed}, stepRefuse},
 		"a part of the copy was deleted":              {situation{started: true, after: stepHold, records: recordsDiscarded}, stepRefuse},
+		"its definitions were deleted":                {situation{started: true, after: stepHold, records: recordsGone}, stepRefuse},
 		"the copy is complete":                        {situation{started: true, phase: copying, after: stepCopy, records: recordsFollowing}, stepSwitch},
 		"the switch has failed":                       {situation{started: true, phase: switching, after: stepSwitch}, stepHold},
 		"none was opened":                             {situation{started: true, phase: switching, after: stepHold, records: recordsFollowing}, stepUndo},
