@@ -84,14 +84,14 @@ func (c *Copy) holds(ctx context.Context, settle time.Duration, probe func(conte
 	var last error
 	err = wait.PollUntilContextCancel(ctx, probeInterval, true, func(ctx context.Context) (bool, error) {
 		reconnect()
-		if err := probe(ctx, fresh); err != nil {
-			since, last = time.Time{}, err
-			return false, nil
-		}
-		if since.IsZero() {
+		last = probe(ctx, fresh)
+		switch {
+		case last != nil:
+			since = time.Time{}
+		case since.IsZero():
 			since = time.Now()
 		}
-		return time.Since(since) >= settle, nil
+		return last == nil && time.Since(since) >= settle, nil
 	})
 	if err != nil {
 		return errors.Join(err, last)

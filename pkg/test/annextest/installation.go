@@ -231,14 +231,13 @@ func (i *Installation) WaitPublished(ctx context.Context, group, version string)
 // checkNotFailed fails if the last Migration of a group has failed: annex does not try again for a day.
 func checkNotFailed(ctx context.Context, hosting annexclient.Interface, group string) error {
 	migrations, err := migrationsOf(ctx, hosting, group)
-	if err != nil || len(migrations) == 0 {
-		return nil // it may not be served yet
-	}
-	last := slices.MaxFunc(migrations, func(a, b hostingv1alpha1.Migration) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
-	if last.Status.Phase == hostingv1alpha1.MigrationFailed {
-		return fmt.Errorf("migration %s failed: %+v", last.Name, last.Status.Conditions)
+	if err == nil && len(migrations) > 0 { // an error may mean that they are not served yet
+		last := slices.MaxFunc(migrations, func(a, b hostingv1alpha1.Migration) int {
+			return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		})
+		if last.Status.Phase == hostingv1alpha1.MigrationFailed {
+			return fmt.Errorf("migration %s failed: %+v", last.Name, last.Status.Conditions)
+		}
 	}
 	return nil
 }
