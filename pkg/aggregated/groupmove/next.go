@@ -89,7 +89,7 @@ type step string
 const (
 	stepBegin  step = "begin"  // check whether the group can be moved, and record the start
 	stepHold   step = "hold"   // find the resources, and claim them in the Stores
-	stepRefuse step = "refuse" // fail for good: a Store has objects that are not of the copy, or a part of it or all definitions were deleted
+	stepRefuse step = "refuse" // fail for good: a Store has objects that are not of the copy, or a part of the copy or all definitions were deleted
 	stepDone   step = "done"
 	stepGoOn   step = "goOn" // continue, because it is too late to cancel
 
