@@ -35,13 +35,13 @@ var levels = []level{
 	{
 		name:     "unit",
 		covers:   "each package, and the conventions",
-		flags:    []string{"-parallel=8", "-timeout=15m"}, // most tests wait
+		flags:    []string{"-p=4", "-parallel=8", "-timeout=15m"}, // packages link while the tests of others wait
 		packages: unitPackages,
 	},
 	{
 		name:     "race",
 		covers:   "the unit tests of the packages with the most concurrency, under the race detector",
-		flags:    []string{"-race", "-timeout=10m"},
+		flags:    []string{"-race", "-p=4", "-timeout=10m"},
 		packages: racePackages,
 		skip:     needCompiler,
 	},
