@@ -85,11 +85,16 @@ func (c *Copy) MayFreeze(ctx context.Context, group string) error {
 		errs = append(errs, sendCanary(ctx, c.objects, p.name, definition.Name))
 	}
 	for _, err := range errs {
-		if apierrors.IsForbidden(err) {
+		if !isPermitted(err) {
 			return fmt.Errorf("check whether annex may freeze group %s in the main cluster: %w", group, err)
 		}
 	}
 	return nil
+}
+
+// isPermitted reports whether a request has reached the storage or a policy, which an earlier move may have left.
+func isPermitted(err error) bool {
+	return err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 }
 
 // HoldGarbageCollector keeps the main cluster's garbage collector from deleting and changing

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -140,20 +143,64 @@ func TestPausedLeader(t *testing.T) {
 	}
 }
 
+func newDefinition(group string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "widgets." + group}, "spec": map[string]any{"group": group},
+	}}
+}
+
 // TestForgetUndefined keeps the policy of a group that annex defines again.
 func TestForgetUndefined(t *testing.T) {
 	t.Parallel()
 	for group, defined := range map[string]bool{"example.com": true, "other.example.com": false} {
-		definition := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "widgets." + group}, "spec": map[string]any{"group": group},
-		}}
 		c := newPolicies(t)
-		c.annex = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{definitionsResource: "CustomResourceDefinitionList"}, definition)
+		c.annex = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{definitionsResource: "CustomResourceDefinitionList"}, newDefinition(group))
 		frozen := freezePolicy("example.com", "annex")
 		expect.NoError(t, c.Fenced(func(context.Context) error { return nil }).apply(t.Context(), frozen))
 		err := c.ForgetUndefined(t.Context(), "example.com")
 		if (err != nil) != defined || (c.stored(t, frozen.name) != nil) != defined {
 			t.Errorf("annex defines %s: the policy is %v (%v)", group, c.stored(t, frozen.name), err)
+		}
+	}
+}
+
+// TestMayFreeze takes only answers that follow the check of a right for a right.
+func TestMayFreeze(t *testing.T) {
+	t.Parallel()
+	resource := schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"}
+	for name, tc := range map[string]struct {
+		answer  error
+		refused bool
+	}{
+		"accepted":         {nil, false},
+		"already frozen":   {apierrors.NewAlreadyExists(resource, "p"), false},
+		"forbidden":        {apierrors.NewForbidden(resource, "p", nil), true},
+		"no answer":        {errors.New("connection refused"), true},
+		"too many":         {apierrors.NewTooManyRequestsError("later"), true},
+		"an unknown error": {apierrors.NewInternalError(errors.New("webhook failed")), true},
+	} {
+		for _, verb := range []string{"create validatingadmissionpolicies", "create validatingadmissionpolicybindings", "update customresourcedefinitions"} {
+			t.Run(name+" to "+verb, func(t *testing.T) {
+				t.Parallel()
+				c, crd := newPolicies(t), newDefinition("example.com")
+				scheme := metadatafake.NewTestScheme()
+				expect.NoError(t, metav1.AddMetaToScheme(scheme))
+				c.metadata = metadatafake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
+					TypeMeta: metav1.TypeMeta{APIVersion: crd.GetAPIVersion(), Kind: crd.GetKind()}, ObjectMeta: metav1.ObjectMeta{Name: crd.GetName()},
+				})
+				c.definitions = apiextensionsfake.NewClientset(&apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: crd.GetName()}}).
+					ApiextensionsV1().CustomResourceDefinitions()
+				objects := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{definitionsResource: "CustomResourceDefinitionList"}, crd)
+				c.objects = objects
+				answer := func(action clienttesting.Action) (bool, runtime.Object, error) {
+					return action.GetVerb()+" "+action.GetResource().Resource == verb && tc.answer != nil, nil, tc.answer
+				}
+				c.kube.(*fake.Clientset).PrependReactor("*", "*", answer)
+				objects.PrependReactor("*", "*", answer)
+				if err := c.MayFreeze(t.Context(), "example.com"); (err != nil) != tc.refused || (tc.refused && !errors.Is(err, tc.answer)) {
+					t.Errorf("got %v, want an error: %t", err, tc.refused)
+				}
+			})
 		}
 	}
 }
