@@ -289,3 +289,24 @@ func TestExemptFull(t *testing.T) {
 		"ValidatingWebhookConfiguration b (full) has 64 match conditions, and no more are allowed")
 	expect.Equal(t, [][]condition{nil}, conditionsOf(t, client, "a"), "nothing is written")
 }
+
+// TestAccountOf takes no name of a group for annex's.
+func TestAccountOf(t *testing.T) {
+	t.Parallel()
+	admins := rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "annexes"}
+	for name, tc := range map[string]struct {
+		subjects []rbacv1.Subject
+		name     string
+		groups   []string
+	}{
+		"none":              {nil, "", []string{"system:authenticated"}},
+		"a service account": {[]rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "ns", Name: "annex"}}, "system:serviceaccount:ns:annex", []string{"system:serviceaccounts", "system:serviceaccounts:ns"}},
+		"a user":            {[]rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "annex"}}, "annex", []string{"system:authenticated"}},
+		"a group":           {[]rbacv1.Subject{admins}, "", []string{"system:authenticated", "annexes"}},
+		"a group and more":  {[]rbacv1.Subject{admins, {Kind: rbacv1.UserKind, Name: "annex"}}, "annex", []string{"system:authenticated"}},
+	} {
+		account := AccountOf(tc.subjects)
+		expect.Equal(t, tc.name, account.GetName(), name)
+		expect.Equal(t, tc.groups, account.GetGroups(), name)
+	}
+}

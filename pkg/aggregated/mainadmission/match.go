@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,6 +53,21 @@ func Account(name string) user.Info {
 		return serviceaccount.UserInfo(namespace, serviceAccount, "")
 	}
 	return &user.DefaultInfo{Name: name, Groups: []string{user.AllAuthenticated}}
+}
+
+// AccountOf returns annex's account from the subjects that have its rights. It has no name if they are groups only.
+func AccountOf(subjects []rbacv1.Subject) user.Info {
+	groups := []string{user.AllAuthenticated}
+	for _, subject := range subjects {
+		switch subject.Kind {
+		case rbacv1.ServiceAccountKind:
+			return serviceaccount.UserInfo(subject.Namespace, subject.Name, "")
+		case rbacv1.UserKind:
+			return Account(subject.Name)
+		}
+		groups = append(groups, subject.Name)
+	}
+	return &user.DefaultInfo{Groups: groups}
 }
 
 // Matching returns the hooks that may apply to what an account writes of these resources through the

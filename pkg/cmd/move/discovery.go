@@ -4,6 +4,7 @@
 package move
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -113,7 +114,7 @@ func (s *session) hooks(ctx context.Context) (all []mainadmission.Hook, matches 
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the webhooks and policies of %s: %w", s.server, err)
 	}
-	return all, mainadmission.Matching(all, mainadmission.Account(s.annexUser(ctx)), resources), nil
+	return all, mainadmission.Matching(all, mainadmission.AccountOf(s.subjects(ctx)), resources), nil
 }
 
 // exemptionRules let annex exempt itself from the hooks that match, and end an exemption that was left.
@@ -150,7 +151,7 @@ func (s *session) planHooks(ctx context.Context, exempt bool) []mainadmission.Ma
 	}
 	s.print("")
 	if exempt {
-		s.print("A rollback exempts %s from them,\nby the match condition %s.", s.annexUser(ctx), mainadmission.ConditionName(s.group))
+		s.print("A rollback exempts %s from them,\nby the match condition %s.", cmp.Or(mainadmission.AccountOf(s.subjects(ctx)).GetName(), "annex"), mainadmission.ConditionName(s.group))
 	} else {
 		s.print("If one denies or changes these writes, a rollback waits for --exempt-webhooks.")
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 
+	"github.com/annex-dev/annex/pkg/aggregated/mainadmission"
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
@@ -54,15 +55,6 @@ func (s *session) subjects(ctx context.Context) []rbacv1.Subject {
 		return subjects
 	}
 	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: annexNamespace, Name: "annex"}}
-}
-
-func (s *session) annexUser(ctx context.Context) string { return userOf(s.subjects(ctx)[0]) }
-
-func userOf(subject rbacv1.Subject) string {
-	if subject.Kind == rbacv1.ServiceAccountKind {
-		return "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
-	}
-	return subject.Name
 }
 
 // apply creates or updates the roles of a command, and returns what was done with the ClusterRole, in kubectl's words. Roles
@@ -142,14 +134,14 @@ func (s *session) revoke(ctx context.Context) error {
 // waitForRights waits until the main cluster has aggregated the rights. It does not wait if the user may
 // not check that: annex reports missing rights itself.
 func (s *session) waitForRights(ctx context.Context, granted rules) error {
-	subjects := s.bound(ctx)
-	if len(subjects) == 0 || subjects[0].Kind == rbacv1.GroupKind {
+	account := mainadmission.AccountOf(s.bound(ctx)).GetName()
+	if account == "" {
 		s.print(notChecked)
 		return nil
 	}
 	var missing []footprint.Right
 	err := wait.PollUntilContextTimeout(ctx, s.pollInterval, s.rightsTimeout, true, func(ctx context.Context) (_ bool, err error) {
-		missing, err = footprint.MissingRights(ctx, s.Kube, userOf(subjects[0]), footprint.RightsOf("", granted...))
+		missing, err = footprint.MissingRights(ctx, s.Kube, account, footprint.RightsOf("", granted...))
 		return len(missing) == 0, err
 	})
 	switch {
@@ -157,7 +149,7 @@ func (s *session) waitForRights(ctx context.Context, granted rules) error {
 		s.print(notChecked)
 		return nil
 	case err != nil && len(missing) > 0 && ctx.Err() == nil:
-		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", subjects[0].Name, footprint.ListRights(missing), s.program)
+		return fmt.Errorf("wait for the rights of annex: %s may still not %s: see %s doctor", account, footprint.ListRights(missing), s.program)
 	case err != nil:
 		return fmt.Errorf("wait for the rights of annex: %w", err)
 	}
