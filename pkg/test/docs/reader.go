@@ -1,9 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build e2e
-
-package e2e
+package docs
 
 import (
 	"context"
@@ -14,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,62 +21,77 @@ import (
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
-// stepTimeout is generous: a machine that runs tests is busy.
-const stepTimeout = 2 * time.Minute
+// stepTimeout is generous: a machine that runs tests is busy, and some commands move a group.
+const stepTimeout = 5 * time.Minute
 
-// pageAddresses match the addresses of annex, by default 127.0.0.1:7443, and of etcds.
-var pageAddresses = regexp.MustCompile(`127\.0\.0\.1:\d{4,5}\b`)
+// pagePorts match the ports of annex and of etcds.
+var pagePorts = regexp.MustCompile(`\b(127\.0\.0\.1|annex-system/annex):(\d{4,5})\b`)
 
-const annexAddress = "127.0.0.1:7443"
+const annexPort = "7443"
 
-// followPage types the commands of a page in a folder of its own, and fails the test on differences.
-// The given folders come first in PATH.
-func followPage(t *testing.T, page string, path ...string) {
+// Reader types the commands of pages into one shell.
+type Reader struct {
+	shell *shell
+	// ports maps ports of the pages to free ones.
+	ports  map[string]string
+	serves bool
+}
+
+// NewReader returns a Reader in a folder of its own. The given folders come first in PATH. Call Stop at the end.
+func NewReader(t *testing.T, path ...string) *Reader {
 	t.Helper()
-	steps, err := parsePage(page)
-	expect.NoError(t, err)
 	// The path is short because annex creates sockets below it.
 	dir, err := os.MkdirTemp("", "page-")
 	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	sh, err := startShell(dir, t.TempDir(), path)
+	sh, err := startShell(t.Context(), dir, t.TempDir(), path)
 	expect.NoError(t, err)
 	t.Cleanup(sh.close)
-	r := &reader{shell: sh, addresses: map[string]string{}}
+	return &Reader{shell: sh, ports: map[string]string{}}
+}
+
+// Read types the commands of a page, and fails the test at the first difference.
+func (r *Reader) Read(t *testing.T, page string) {
+	t.Helper()
+	steps, err := parsePage(page)
+	expect.NoError(t, err)
 	for _, step := range steps {
 		r.follow(t, step)
 	}
-	r.stop(t)
 }
 
-// reader runs the steps of a page.
-type reader struct {
-	shell *shell
-	// addresses maps addresses of the page to free ones.
-	addresses map[string]string
-	serves    bool
-}
-
-// address returns the free address for an address of the page. annex needs the same after a restart, because
-// it is in kubeconfigs.
-func (r *reader) address(t *testing.T, named string) string {
+// Type types a command that is on no page.
+func (r *Reader) Type(t *testing.T, command string) {
 	t.Helper()
-	if r.addresses[named] == "" {
-		r.addresses[named] = freeport.ForTest(t)
+	r.follow(t, step{Text: command})
+}
+
+// port returns the free port for one of a page. annex needs the same after a restart, because it is in kubeconfigs.
+func (r *Reader) port(t *testing.T, named string) string {
+	t.Helper()
+	if r.ports[named] == "" {
+		_, free, _ := net.SplitHostPort(freeport.ForTest(t)) // it was returned by a listener
+		r.ports[named] = free
 	}
-	return r.addresses[named]
+	return r.ports[named]
 }
 
-func (r *reader) follow(t *testing.T, step docStep) {
+func (r *Reader) withFreePorts(t *testing.T, text string) string {
 	t.Helper()
-	free := func(named string) string { return r.address(t, named) }
-	step.Text = pageAddresses.ReplaceAllStringFunc(step.Text, free)
-	step.Output = pageAddresses.ReplaceAllStringFunc(step.Output, free)
+	return pagePorts.ReplaceAllStringFunc(text, func(found string) string {
+		host, named, _ := strings.Cut(found, ":")
+		return host + ":" + r.port(t, named)
+	})
+}
+
+func (r *Reader) follow(t *testing.T, step step) {
+	t.Helper()
+	step.Text, step.Output = r.withFreePorts(t, step.Text), r.withFreePorts(t, step.Output)
 	switch {
 	case step.File != "":
 		r.write(t, step)
 	case step.serves():
-		r.stop(t)
+		r.Stop(t)
 		r.serve(t, step)
 	case step.reads():
 		poll.Until(t, fmt.Sprintf("line %d: %s", step.Line, step.Text), func() string { return r.try(t, step) })
@@ -88,7 +102,7 @@ func (r *reader) follow(t *testing.T, step docStep) {
 	}
 }
 
-func (r *reader) write(t *testing.T, step docStep) {
+func (r *Reader) write(t *testing.T, step step) {
 	t.Helper()
 	file := filepath.Join(r.shell.dir, step.File)
 	expect.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
@@ -96,11 +110,11 @@ func (r *reader) write(t *testing.T, step docStep) {
 }
 
 // run types a command and waits for its end.
-func (r *reader) run(t *testing.T, text string) (output string, code int) {
+func (r *Reader) run(t *testing.T, text, answers string) (output string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
 	defer cancel()
-	output, code, err := r.shell.run(ctx, text)
+	output, code, err := r.shell.run(ctx, text, answers)
 	if err != nil {
 		t.Fatalf("%v: %s\n%s", err, text, output)
 	}
@@ -108,7 +122,7 @@ func (r *reader) run(t *testing.T, text string) (output string, code int) {
 }
 
 // try returns the difference between the output of a step and the page.
-func (r *reader) try(t *testing.T, step docStep) (problem string) {
+func (r *Reader) try(t *testing.T, step step) (problem string) {
 	t.Helper()
 	text := step.Text
 	if step.startsAnnex() {
@@ -118,7 +132,7 @@ func (r *reader) try(t *testing.T, step docStep) (problem string) {
 		// Each of its commands must succeed, in the same shell so that variables stay.
 		text = "trap 'return 1' ERR\n" + text + "\ntrap - ERR"
 	}
-	output, code := r.run(t, text)
+	output, code := r.run(t, text, step.answers())
 	switch {
 	case (code != 0) != step.fails():
 		return fmt.Sprintf("exit code %d, printed:\n%s", code, output)
@@ -132,15 +146,14 @@ func (r *reader) try(t *testing.T, step docStep) (problem string) {
 var readyLine = regexp.MustCompile(`(?m)^annex .* is ready at .*$`)
 
 // serve starts annex and waits until it is ready.
-func (r *reader) serve(t *testing.T, step docStep) {
+func (r *Reader) serve(t *testing.T, step step) {
 	t.Helper()
-	_, port, _ := net.SplitHostPort(r.address(t, annexAddress)) // it was returned by a listener
 	out := filepath.Join(r.shell.own, "annex.out")
 	// Before the shell truncates it, it contains the ready line of the previous annex.
 	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	r.run(t, fmt.Sprintf("%s --secure-port=%s >%s 2>&1 &\nannex_of_the_page=$!", step.Text, port, out))
+	r.run(t, fmt.Sprintf("%s --secure-port=%s >%s 2>&1 &\nannex_of_the_page=$!", strings.TrimSuffix(step.Text, " &"), r.port(t, annexPort), out), "")
 	r.serves = true
 	var printed string
 	poll.Until(t, fmt.Sprintf("line %d: annex is ready", step.Line), func() string {
@@ -156,14 +169,14 @@ func (r *reader) serve(t *testing.T, step docStep) {
 	}
 }
 
-// stop stops annex if it runs.
-func (r *reader) stop(t *testing.T) {
+// Stop stops annex if it runs.
+func (r *Reader) Stop(t *testing.T) {
 	t.Helper()
 	if !r.serves {
 		return
 	}
 	r.serves = false
-	if output, code := r.run(t, "kill -TERM $annex_of_the_page && wait $annex_of_the_page"); code != 0 {
+	if output, code := r.run(t, "kill -TERM $annex_of_the_page && wait $annex_of_the_page", ""); code != 0 {
 		t.Errorf("annex exited with code %d: %s", code, output)
 	}
 }

@@ -1,9 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build e2e
-
-package e2e
+package docs
 
 import (
 	"bufio"
@@ -29,14 +27,14 @@ type shell struct {
 	results  *os.File
 }
 
-// startShell starts a shell in dir. It inherits only PATH, after the given folders.
-func startShell(dir, own string, path []string) (*shell, error) {
+// startShell starts a shell in dir, until ctx ends or close is called. It inherits only PATH, after the given folders.
+func startShell(ctx context.Context, dir, own string, path []string) (*shell, error) {
 	results, resultsWriter, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("create a pipe for a shell: %w", err)
 	}
 	defer resultsWriter.Close()
-	command := exec.Command("bash", "--noprofile", "--norc")
+	command := exec.CommandContext(ctx, "bash", "--noprofile", "--norc")
 	command.Dir = dir
 	command.Env = []string{
 		"HOME=" + dir, "TMPDIR=" + own, "LANG=C.UTF-8", "USER=reader",
@@ -55,15 +53,16 @@ func startShell(dir, own string, path []string) (*shell, error) {
 	return &shell{dir: dir, own: own, command: command, input: input, results: results, statuses: bufio.NewScanner(results)}, nil
 }
 
-// run types a command and returns its output and exit code. ctx bounds it.
-func (s *shell) run(ctx context.Context, text string) (output string, code int, err error) {
-	file := filepath.Join(s.own, "output")
-	script := filepath.Join(s.own, "script")
-	if err := os.WriteFile(script, []byte(text+"\n"), 0o600); err != nil {
-		return "", 0, fmt.Errorf("write the command: %w", err)
+// run types a command and the answers to its questions, and returns its output and exit code. ctx bounds it.
+func (s *shell) run(ctx context.Context, text, answers string) (output string, code int, err error) {
+	file, script, typed := filepath.Join(s.own, "output"), filepath.Join(s.own, "script"), filepath.Join(s.own, "input")
+	for name, content := range map[string]string{script: text + "\n", typed: answers} {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			return "", 0, fmt.Errorf("write the command: %w", err)
+		}
 	}
 	// Sourced, so that variables stay and no command reads the next one from stdin.
-	if _, err := fmt.Fprintf(s.input, ". %s >%s 2>&1 </dev/null; echo $? >&3\n", script, file); err != nil {
+	if _, err := fmt.Fprintf(s.input, ". %s >%s 2>&1 <%s; echo $? >&3\n", script, file, typed); err != nil {
 		return "", 0, fmt.Errorf("type into the shell: %w", err)
 	}
 	done := make(chan string, 1)

@@ -1,9 +1,7 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build e2e
-
-package e2e
+package docs
 
 import (
 	"regexp"
@@ -16,23 +14,32 @@ var (
 	times    = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\b`)
 	ages     = regexp.MustCompile(`(^|\s)(\d+(ms|s|m|h|d))+(\s|$)`)
 	spaces   = regexp.MustCompile(`[ \t]+`)
+	answered = regexp.MustCompile(`(?m)^(.*\[y/N\]|Type the name .*:) (\S+)$\n?`)
 	anything = "…"
 )
 
 // fails reports whether the page shows a failure of the step.
-func (s docStep) fails() bool { return s.Compared && failure.MatchString(s.Output) }
+func (s step) fails() bool { return s.Compared && failure.MatchString(s.Output) }
 
 // reads reports whether the step is read-only, so that it can be repeated.
-func (s docStep) reads() bool { return s.Compared && reading.MatchString(s.Text) }
+func (s step) reads() bool { return s.Compared && reading.MatchString(s.Text) }
+
+// answers returns what the page types after the questions of the step, one line each.
+func (s step) answers() (typed string) {
+	for _, found := range answered.FindAllStringSubmatch(s.Output, -1) {
+		typed += found[2] + "\n"
+	}
+	return typed
+}
 
 // printed reports whether the output of a step matches the page.
-func (s docStep) printed(output string) bool {
+func (s step) printed(output string) bool {
 	if !s.Compared {
 		return true
 	}
 	var pattern strings.Builder
 	pattern.WriteString(`(?s)\A`)
-	for i, part := range strings.Split(normalize(s.Output), anything) {
+	for i, part := range strings.Split(normalize(answered.ReplaceAllString(s.Output, "$1 ")), anything) {
 		if i > 0 {
 			pattern.WriteString(`.*?`)
 		}

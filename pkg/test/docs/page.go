@@ -1,9 +1,25 @@
 // Copyright The annex Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build e2e
-
-package e2e
+// Package docs types the commands of documentation, word for word and in order, and compares their output.
+//
+// It uses fenced blocks. Indented blocks are not run.
+//
+//   - A block of `sh` contains commands that succeed.
+//   - A block of `console` contains commands after `$ ` (continued after `> ` or in a
+//     here-document) with their output. A command fails if its output has a line that begins with
+//     `Error`, `error` or `annex: `, or reports an object as invalid; the others succeed. `…`
+//     matches any text, and alone on a line any lines; ages, times and column widths are ignored.
+//     Read-only commands (`kubectl get`, `kubectl auth`, `grep` and others) are repeated until
+//     the output matches. What follows a question, such as `Continue? [y/N] y`, is typed.
+//   - A block of any other language is written to the file that the paragraph above names last,
+//     in backquotes. Without a file name it is ignored.
+//   - `annex serve` runs in the background, as in another terminal: the next command is typed when
+//     annex is ready. A second `annex serve` stops the first, as Ctrl-C does.
+//
+// The shell starts in an empty folder that is its home. Port 7443, and every other port of
+// 127.0.0.1 above 999, is replaced by a free port.
+package docs
 
 import (
 	"fmt"
@@ -12,8 +28,8 @@ import (
 	"strings"
 )
 
-// docStep is one command or file of a page.
-type docStep struct {
+// A step is one command or file of a page.
+type step struct {
 	// Line is its line number on the page.
 	Line int
 	// File is the file to write Text to, or empty for a command.
@@ -26,9 +42,9 @@ type docStep struct {
 }
 
 // serves reports whether the step starts annex successfully.
-func (s docStep) serves() bool { return s.startsAnnex() && !s.fails() }
+func (s step) serves() bool { return s.startsAnnex() && !s.fails() }
 
-func (s docStep) startsAnnex() bool {
+func (s step) startsAnnex() bool {
 	return s.File == "" && (strings.HasPrefix(s.Text, "annex serve ") || s.Text == "annex serve")
 }
 
@@ -39,8 +55,8 @@ var (
 )
 
 // parsePage returns the steps of a page.
-func parsePage(page string) ([]docStep, error) {
-	var steps []docStep
+func parsePage(page string) ([]step, error) {
+	var steps []step
 	var block []string
 	language, begin, inside := "", 0, false
 	var above, last []string // the current and the previous paragraph
@@ -75,10 +91,10 @@ func parsePage(page string) ([]docStep, error) {
 }
 
 // blockSteps returns the steps of one block. number is its first line.
-func blockSteps(language string, number int, lines, paragraph []string) ([]docStep, error) {
+func blockSteps(language string, number int, lines, paragraph []string) ([]step, error) {
 	switch language {
 	case "sh":
-		return []docStep{{Line: number, Text: strings.Join(lines, "\n")}}, nil
+		return []step{{Line: number, Text: strings.Join(lines, "\n")}}, nil
 	case "console":
 		return consoleSteps(number, lines)
 	}
@@ -86,12 +102,12 @@ func blockSteps(language string, number int, lines, paragraph []string) ([]docSt
 	if len(names) == 0 {
 		return nil, nil
 	}
-	return []docStep{{Line: number, File: names[len(names)-1][1], Text: strings.Join(lines, "\n") + "\n"}}, nil
+	return []step{{Line: number, File: names[len(names)-1][1], Text: strings.Join(lines, "\n") + "\n"}}, nil
 }
 
 // consoleSteps separates commands from output.
-func consoleSteps(number int, lines []string) ([]docStep, error) {
-	var steps []docStep
+func consoleSteps(number int, lines []string) ([]step, error) {
+	var steps []step
 	var output []string
 	delimiter := "" // of the here-document that a command is in
 	for i, line := range lines {
@@ -105,7 +121,7 @@ func consoleSteps(number int, lines []string) ([]docStep, error) {
 			}
 			continue
 		case prompted:
-			steps = append(finish(steps, output), docStep{Line: number + i, Text: command, Compared: true})
+			steps = append(finish(steps, output), step{Line: number + i, Text: command, Compared: true})
 			output = nil
 		case last < 0:
 			return nil, fmt.Errorf("line %d: a block of console begins with `$ `", number+i)
@@ -123,15 +139,15 @@ func consoleSteps(number int, lines []string) ([]docStep, error) {
 }
 
 // finish sets the output of the last step.
-func finish(steps []docStep, output []string) []docStep {
+func finish(steps []step, output []string) []step {
 	if len(steps) > 0 {
 		steps[len(steps)-1].Output = strings.Join(output, "\n")
 	}
 	return steps
 }
 
-// hasCommands reports whether a page has commands.
-func hasCommands(page string) bool {
+// HasCommands reports whether a page has commands.
+func HasCommands(page string) bool {
 	steps, err := parsePage(page)
-	return err != nil || slices.ContainsFunc(steps, func(s docStep) bool { return s.File == "" })
+	return err != nil || slices.ContainsFunc(steps, func(s step) bool { return s.File == "" })
 }
