@@ -49,7 +49,7 @@ var levels = []level{
 		name:   "integration",
 		covers: "whole servers inside the test process",
 		// make test-long runs the random comparison with upstream.
-		flags:    []string{"-timeout=15m", "-skip=^TestRandom$"},
+		flags:    []string{"-timeout=30m", "-skip=^TestRandom$"},
 		env:      []string{rareCollections},
 		packages: fixed("./pkg/test/integration/..."),
 	},
