@@ -10,6 +10,9 @@ import (
 	"net/url"
 	"testing"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -159,4 +162,24 @@ func (a *Annex) Stop(t testing.TB) {
 	if t.Failed() && a.Process != nil {
 		t.Logf("stderr of annex:\n%s", a.Process.Stderr())
 	}
+}
+
+// AllowSecret lets annex read a Secret of its namespace until the test ends.
+func AllowSecret(t testing.TB, main kubernetes.Interface, name string) {
+	t.Helper()
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "annex-" + name, Namespace: Namespace},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{name}, Verbs: []string{"get"}}},
+	}
+	expect.Create(t, main.RbacV1().Roles(Namespace), role)
+	expect.Create(t, main.RbacV1().RoleBindings(Namespace), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: Namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: ServiceAccount, Namespace: Namespace}},
+	})
+	t.Cleanup(func() {
+		ctx := context.Background()
+		expect.Succeeds(t, main.RbacV1().RoleBindings(Namespace).Delete(ctx, role.Name, metav1.DeleteOptions{}))
+		expect.Succeeds(t, main.RbacV1().Roles(Namespace).Delete(ctx, role.Name, metav1.DeleteOptions{}))
+	})
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +21,7 @@ import (
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	hostingclient "github.com/annex-dev/annex/pkg/generated/clientset/versioned"
+	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/etcdcluster"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -137,23 +137,9 @@ func (f *fixture) createStore(mainHosting hostingclient.Interface, name string, 
 	change(&store.Spec)
 	expect.Create(f, mainHosting.HostingV1alpha1().Stores(), store)
 	f.waitForStore(mainHosting, name, metav1.ConditionFalse, "cannot get resource")
-	role := &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Name: "annex-" + secret.Name, Namespace: namespace},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{secret.Name}, Verbs: []string{"get"}}},
-	}
-	expect.Create(f, mainKube.RbacV1().Roles(namespace), role)
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name, Namespace: namespace},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "annex", Namespace: namespace}},
-	}
-	expect.Create(f, mainKube.RbacV1().RoleBindings(namespace), binding)
+	annextest.AllowSecret(f, mainKube, secret.Name)
 	f.Cleanup(func() {
-		// testRights compares the permissions in this namespace.
-		ctx := context.Background()
-		expect.Succeeds(f, mainKube.RbacV1().RoleBindings(namespace).Delete(ctx, binding.Name, metav1.DeleteOptions{}))
-		expect.Succeeds(f, mainKube.RbacV1().Roles(namespace).Delete(ctx, role.Name, metav1.DeleteOptions{}))
-		expect.Succeeds(f, mainKube.CoreV1().Secrets(namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{}))
+		expect.Succeeds(f, mainKube.CoreV1().Secrets(namespace).Delete(context.Background(), secret.Name, metav1.DeleteOptions{}))
 	})
 	f.waitForStore(mainHosting, name, metav1.ConditionTrue, "")
 }

@@ -6,6 +6,7 @@
 package serving
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,12 +24,15 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/pki"
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/dashboards"
@@ -159,12 +163,19 @@ func promtool(t *testing.T, args ...string) {
 func TestMonitoring(t *testing.T) {
 	t.Parallel()
 	cluster := maincluster.StartForTest(t, noControllers)
-	annex := annextest.StartProcess(t, cluster) // annexes in one process share their metrics
-	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, Plain: true, QuotaBytes: 32 << 20})
-	direct := clients.For(t, annex.AnnexConfig)
+	files, ca := newMount(t), newCA(t, "provided")
+	files.replace(t, ca, ca)
+	annex := annextest.StartProcess(t, cluster, files.flags()...) // annexes in one process share their metrics
+	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, QuotaBytes: 32 << 20})
+	direct, main := clients.For(t, annex.AnnexConfig), kube(t, cluster.Config)
+	secret := expect.Create(t, main.CoreV1().Secrets(annextest.Namespace), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "etcd-west"}, Data: etcd.Authority.SecretData(t, time.Now().Add(year)),
+	})
+	annextest.AllowSecret(t, main, secret.Name)
 	expect.Create(t, direct.Stores(), &hostingv1alpha1.Store{
 		ObjectMeta: metav1.ObjectMeta{Name: "west"}, Spec: hostingv1alpha1.StoreSpec{Etcd: &hostingv1alpha1.EtcdStore{
 			Endpoints: etcd.Endpoints(), Defragmentation: hostingv1alpha1.DefragmentationWhenFull,
+			TLS: &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
 		}},
 	})
 	prometheus := startPrometheus(t, annex)
@@ -173,6 +184,14 @@ func TestMonitoring(t *testing.T) {
 	prometheus.waitForAlerts(t)
 
 	checkStoreAlerts(t, direct, prometheus, etcd)
+	checkCertificateAlerts(t, main, prometheus, etcd, files, ca)
+
+	services := main.CoreV1().Services(annextest.Namespace)
+	service := expect.Get(t, services, annextest.ServiceName)
+	expect.Delete(t, services, service.Name)
+	prometheus.waitForAlerts(t, "AnnexGroupNotPublished")
+	expect.Create(t, services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: service.Name}, Spec: service.Spec})
+	prometheus.waitForAlerts(t)
 
 	expect.NoError(t, cluster.StopAPIServer(t.Context()))
 	prometheus.waitForAlerts(t, "AnnexMainClusterNotReady")
@@ -183,6 +202,27 @@ func TestMonitoring(t *testing.T) {
 	prometheus.waitForAlerts(t, "AnnexMigrationFailed")
 	expect.NoError(t, annex.Shutdown())
 	prometheus.waitForAlerts(t, "AnnexMigrationFailed", "AnnexDown")
+}
+
+// checkCertificateAlerts lets the certificates of the Store west and of annex expire in days, and provides one that does
+// not match its CA.
+func checkCertificateAlerts(t *testing.T, main kubernetes.Interface, p *prometheus, etcd *etcdcluster.Cluster, files *mount, ca *pki.Authority) {
+	t.Helper()
+	provide := func(left time.Duration) {
+		encoded, err := json.Marshal(map[string]any{"data": etcd.Authority.SecretData(t, time.Now().Add(left))})
+		expect.NoError(t, err)
+		expect.Patch(t, main.CoreV1().Secrets(annextest.Namespace), "etcd-west", string(encoded))
+	}
+	provide(10 * 24 * time.Hour)
+	p.waitForAlerts(t, "AnnexStoreCertificateExpires")
+	provide(year)
+	p.waitForAlerts(t)
+	files.replaceFor(t, 20*24*time.Hour, ca, ca)
+	p.waitForAlerts(t, "AnnexCertificateExpires")
+	files.replace(t, ca, newCA(t, "another"))
+	p.waitForAlerts(t, "AnnexCertificateExpires", "AnnexPublishedCertificateRefused")
+	files.replace(t, ca, ca)
+	p.waitForAlerts(t)
 }
 
 // checkStoreAlerts fills the Store west, damages an object in it, and stops it while a resource is to move there.
@@ -204,8 +244,9 @@ func checkStoreAlerts(t *testing.T, annex *clients.Clients, p *prometheus, etcd 
 	damaged := string(keys.Kvs[index].Key)
 	_, err = client.Put(t.Context(), damaged, "\x00damaged")
 	expect.NoError(t, err)
+	widgets := annex.Dynamic.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"})
 	poll.UntilDone(t, "lists of widgets fail", func() (bool, string) {
-		_, err := annex.Dynamic.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).List(t.Context(), metav1.ListOptions{})
+		_, err := widgets.List(t.Context(), metav1.ListOptions{})
 		return apierrors.IsStoreReadError(err), fmt.Sprint(damaged, ": ", err)
 	})
 	p.waitForAlerts(t, "AnnexUnreadableObjects")
@@ -216,8 +257,10 @@ func checkStoreAlerts(t *testing.T, annex *clients.Clients, p *prometheus, etcd 
 	etcd.Members[0].Stop(t)
 	migrate(t, annex, "gadgets", "west", hostingv1alpha1.MigrationSwitchAutomatic)
 	p.waitForAlerts(t, "AnnexStoreUnavailable", "AnnexStoreEndpointsDown", "AnnexMigrationRetrying")
+	p.waitForServerErrors(t, func() { _, _ = widgets.List(t.Context(), metav1.ListOptions{}) }, 1)
 	etcd.Members[0].Start(t)
 	p.waitForAlerts(t)
+	p.waitForServerErrors(t, func() {}, 0)
 }
 
 // prometheus is a Prometheus server that scrapes annex.
@@ -225,6 +268,11 @@ type prometheus struct{ address string }
 
 // delays matches the delays of rules.
 var delays = regexp.MustCompile(`(?m)^ *for: .*\n`)
+
+// withoutDelay returns rules without delays, and with a window of seconds for rates.
+func withoutDelay(rules []byte) []byte {
+	return bytes.ReplaceAll(delays.ReplaceAll(rules, nil), []byte("[5m]"), []byte("[10s]"))
+}
 
 func startPrometheus(t *testing.T, annex *annextest.Annex) *prometheus {
 	t.Helper()
@@ -240,7 +288,7 @@ func startPrometheus(t *testing.T, annex *annextest.Annex) *prometheus {
 	tls := annex.AnnexConfig.TLSClientConfig
 	config, err := yaml.Marshal(map[string]any{
 		"global":     map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
-		"rule_files": []string{write("rules.yaml", delays.ReplaceAll(rules, nil))},
+		"rule_files": []string{write("rules.yaml", withoutDelay(rules))},
 		"scrape_configs": []any{map[string]any{
 			"job_name": "annex", "scheme": "https", "static_configs": []any{map[string]any{"targets": []string{annex.Address()}}},
 			"tls_config": map[string]any{
@@ -277,7 +325,7 @@ func (p *prometheus) waitForAlerts(t *testing.T, want ...string) {
 		if err != nil {
 			return false, err.Error()
 		}
-		// Errors of the server may be a symptom of any outage, for as long as its window.
+		// Errors of the server may be a symptom of any outage: waitForServerErrors is for them.
 		firing, err := p.query(t, `ALERTS{alertstate="firing",alertname!="AnnexServerErrors"}`)
 		if err != nil {
 			return false, err.Error()
@@ -288,6 +336,16 @@ func (p *prometheus) waitForAlerts(t *testing.T, want ...string) {
 		}
 		got := slices.Sorted(maps.Keys(names))
 		return slices.Equal(got, want) && (len(scraped) == 1) != slices.Contains(want, "AnnexDown"), fmt.Sprint(scraped, firing)
+	})
+}
+
+// waitForServerErrors makes requests until AnnexServerErrors fires for the given number of jobs.
+func (p *prometheus) waitForServerErrors(t *testing.T, request func(), jobs int) {
+	t.Helper()
+	poll.UntilDone(t, fmt.Sprintf("AnnexServerErrors fires for %d jobs", jobs), func() (bool, string) {
+		request()
+		firing, err := p.query(t, `ALERTS{alertstate="firing",alertname="AnnexServerErrors"}`)
+		return err == nil && len(firing) == jobs, fmt.Sprint(firing, err)
 	})
 }
 

@@ -42,7 +42,13 @@ func (m *mount) flags() []string {
 // replace writes a new certificate of the signer, and a bundle of the given CAs.
 func (m *mount) replace(t *testing.T, signer *pki.Authority, bundle ...*pki.Authority) {
 	t.Helper()
-	pair, err := signer.Issue(pki.ServingTemplate(nil, serverName), time.Now(), time.Hour)
+	m.replaceFor(t, year, signer, bundle...)
+}
+
+// replaceFor is replace with a certificate that is valid for the given time.
+func (m *mount) replaceFor(t *testing.T, validity time.Duration, signer *pki.Authority, bundle ...*pki.Authority) {
+	t.Helper()
+	pair, err := signer.Issue(pki.ServingTemplate(nil, serverName), time.Now(), validity)
 	expect.NoError(t, err)
 	m.versions++
 	version := fmt.Sprintf("..version-%d", m.versions)
@@ -57,9 +63,11 @@ func (m *mount) replace(t *testing.T, signer *pki.Authority, bundle ...*pki.Auth
 	expect.NoError(t, os.Rename(m.path("..data-next"), m.path("..data")))
 }
 
+const year = 365 * 24 * time.Hour
+
 func newCA(t *testing.T, name string) *pki.Authority {
 	t.Helper()
-	ca, err := pki.NewAuthority(name, time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
+	ca, err := pki.NewAuthority(name, time.Now().Add(-time.Hour), time.Now().Add(2*year))
 	expect.NoError(t, err)
 	return ca
 }
