@@ -39,6 +39,7 @@ var annexParts = []struct {
 	{"retention", "a resource while expired objects of another one are deleted", []string{"with deletions", "without"}, measureRetention},
 	{"aggregated", "annex behind a main cluster", []string{"through it", "directly"}, measureAggregated},
 	{"behind", fmt.Sprintf("%d objects of %d bytes, kube-apiserver and annex together", behindObjects, behindBytes), []string{"native", "behind"}, measureBehind},
+	{"moves", "a group that moves into annex and back", []string{"main cluster"}, measureMoves},
 	{"compression", "compressed objects", []string{"compressed", "plain"}, measureCompression},
 }
 
@@ -51,6 +52,7 @@ func newAnnexCommand() *cobra.Command {
 		Long: "Measure parts of annex, by default all: " + strings.Join(names, ", ") + "."}
 	var set settings
 	set.addFlags(command)
+	command.Flags().IntVar(&set.moved, "moved", 10_000, "How many objects move for the part moves.")
 	command.Flags().IntVar(&set.expired, "expired", 10_000, "How many objects expire for the part retention.")
 	command.RunE = func(command *cobra.Command, only []string) error {
 		var cases []*session

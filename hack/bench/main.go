@@ -43,6 +43,8 @@ type settings struct {
 	settle        time.Duration
 	// expired is the number of objects that expire.
 	expired int
+	// moved is the number of objects that move.
+	moved int
 }
 
 func (set *settings) addFlags(command *cobra.Command) {
