@@ -91,8 +91,7 @@ func (s *Store) Release(ctx context.Context, uid types.UID) error {
 type claimRequest struct {
 	mark    Mark
 	cluster uint64
-	// adopt allows to replace the stored mark replaces, which is empty if there is none, and adopted
-	// is the last adoption.
+	// adopt allows to replace the stored mark if it is replaces, and adopted is the last adoption.
 	adopt    bool
 	replaces string
 	adopted  *Claim
@@ -127,8 +126,8 @@ func (c *connection) write(ctx context.Context, claim claimRequest, found prefix
 	prefix := c.target.prefix
 	key := keys.Store(prefix)
 	unchanged := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
-	if claim.replaces != "" {
-		unchanged[0] = clientv3.Compare(clientv3.Value(key), "=", claim.replaces)
+	if found.mark != "" {
+		unchanged[0] = clientv3.Compare(clientv3.Value(key), "=", found.mark)
 	}
 	for _, above := range keys.Above(prefix) {
 		unchanged = append(unchanged, clientv3.Compare(clientv3.CreateRevision(keys.Store(above)), "=", 0))
@@ -183,6 +182,8 @@ type prefixState struct {
 	offset   int64
 	// empty is set if there is no key.
 	empty bool
+	// mark is the stored mark, which may be replaced. It is empty if there is none.
+	mark string
 	// claimed is set if the mark is this Store's already.
 	claimed *Claim
 }
@@ -236,9 +237,11 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixSta
 	if response.Header.GetClusterId() != claim.cluster {
 		return prefixState{}, claim.refused(ReasonWrongCluster, "%s", wrongCluster("its endpoints lead", response.Header.GetClusterId(), claim.cluster))
 	}
+	found := prefixState{revision: response.Header.GetRevision()}
 	for _, kv := range response.Responses[others-1].GetResponseRange().GetKvs() {
-		if claimed, err := claim.ofMark(prefix, string(kv.Value)); claimed != nil || err != nil {
-			return prefixState{claimed: claimed}, err
+		found.mark = string(kv.Value)
+		if found.claimed, err = claim.ofMark(prefix, found.mark); found.claimed != nil || err != nil {
+			return found, err
 		}
 	}
 	for _, above := range response.Responses[others:] {
@@ -251,7 +254,7 @@ func (c *connection) inspect(ctx context.Context, claim claimRequest) (prefixSta
 		return prefixState{}, claim.refused(ReasonNotEmpty, "the prefix %s of the etcd cluster %s has keys that are not annex's, such as %s",
 			prefix, cluster, all[0].Key)
 	}
-	found := prefixState{revision: response.Header.GetRevision(), empty: len(all) == 0}
+	found.empty = len(all) == 0
 	if found.offset, err = revision.HighestOf(response.Responses[2].GetResponseRange().GetKvs()); err != nil {
 		return prefixState{}, fmt.Errorf("inspect the prefix %s for store %s: %w", prefix, claim.mark.Store, err)
 	}

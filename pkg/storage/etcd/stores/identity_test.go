@@ -274,6 +274,31 @@ func TestAdoption(t *testing.T) {
 	<-late.Done()
 }
 
+// TestAdoptionBeforeProbe: a request has found that the data were replaced, and no probe has yet. The claim depends on
+// the mark in etcd, not on the last probe's.
+func TestAdoptionBeforeProbe(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.StartTCP(t, nil)
+	far := object("far", etcd.URL)
+	store := claim(t, openPool(t, nil), far)
+	stopProbes(t, store)
+	etcd.Close()
+	replaceData(t, etcd, t.TempDir())
+	poll.Until(t, "a request finds other data", func() string {
+		if _, err := put(t, store, "a", "1"); !isFor(err, ReasonDataReplaced) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+	adopted, err := store.Claim(t.Context(), far.UID, true)
+	expect.NoError(t, err)
+	found, err := dialDirectly(t, etcd.URL).Get(t.Context(), keys.Store("/annex"))
+	expect.NoError(t, err)
+	if mark, err := parseMark(found.Kvs[0].Value); err != nil || mark.Epoch != adopted.History.Epoch {
+		t.Errorf("the mark is %+v, not of %s (%v)", mark, adopted.History.Epoch, err)
+	}
+}
+
 // TestKnownHistory starts annex with the recorded history of an etcd whose data are others now.
 func TestKnownHistory(t *testing.T) {
 	t.Parallel()
