@@ -100,6 +100,25 @@ func (s *session) startBehind(ctx context.Context, cluster *maincluster.Cluster,
 	return annex, annex.WaitHosting(ctx)
 }
 
+// startAggregated starts a main cluster, and an annex behind it. It returns the annex as clients of the main cluster reach it, too.
+func (s *session) startAggregated(ctx context.Context) (*annextest.Annex, *server, error) {
+	cluster, err := maincluster.Start(ctx, maincluster.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	s.atEnd(cluster.Stop)
+	annex, err := s.startBehind(ctx, cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := adminOf(cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	through := &server{config: config, pids: func() []int { return []int{annex.Process.PID()} }}
+	return annex, through, through.connect()
+}
+
 // host creates the CRD of a resource in the main cluster, and waits until annex serves its objects.
 func (s *server) host(ctx context.Context, annex *annextest.Annex, r resource) error {
 	if err := errors.Join(s.serve(ctx, r), annex.AllowGroup(ctx, r.group)); err != nil {

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,20 +17,8 @@ const movedBytes = 2300
 
 // measureMoves moves a group from a main cluster into annex and back, by the commands for that.
 func measureMoves(ctx context.Context, s *session) error {
-	cluster, err := maincluster.Start(ctx, maincluster.Options{})
+	annex, main, err := s.startAggregated(ctx)
 	if err != nil {
-		return err
-	}
-	s.atEnd(cluster.Stop)
-	if _, err := s.startBehind(ctx, cluster); err != nil {
-		return err
-	}
-	config, err := adminOf(cluster)
-	if err != nil {
-		return err
-	}
-	main := &server{name: s.Servers[0], config: config, objects: natives, pids: func() []int { return []int{cluster.APIServerPID()} }}
-	if err := main.connect(); err != nil {
 		return err
 	}
 	if err := main.serve(ctx, natives); err != nil {
@@ -42,7 +29,10 @@ func measureMoves(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.addMove(ctx, cluster, "move"), s.addMove(ctx, cluster, "rollback"))
+	if err := s.addMove(ctx, annex.Cluster, "move"); err != nil {
+		return err
+	}
+	return s.addMove(ctx, annex.Cluster, "rollback")
 }
 
 // addMove measures a command that moves the group.

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
-	"github.com/annex-dev/annex/pkg/test/maincluster"
 )
 
 const (
@@ -97,23 +96,12 @@ func (s *server) setRetention(ctx context.Context, name string, running bool) er
 // measureAggregated measures annex behind a main cluster: CRDs that it takes over, and requests through
 // the main cluster beside direct ones.
 func measureAggregated(ctx context.Context, s *session) error {
-	cluster, err := maincluster.Start(ctx, maincluster.Options{})
+	annex, through, err := s.startAggregated(ctx)
 	if err != nil {
 		return err
 	}
-	s.atEnd(cluster.Stop)
-	annex, err := s.startBehind(ctx, cluster)
-	if err != nil {
-		return err
-	}
-	config, err := adminOf(cluster)
-	if err != nil {
-		return err
-	}
-	pids := func() []int { return []int{annex.Process.PID()} }
-	through := &server{config: config, pids: pids}
-	directly := &server{config: annex.AnnexConfig, pids: pids}
-	if err := errors.Join(through.connect(), directly.connect()); err != nil {
+	directly := &server{config: annex.AnnexConfig, pids: through.pids}
+	if err := directly.connect(); err != nil {
 		return err
 	}
 	followed, err := s.addTakeovers(ctx, annex, through)

@@ -24,10 +24,8 @@ func TestDay(t *testing.T) {
 	reader := docs.NewReader(t, filepath.Join(root, "bin"))
 	reader.Type(t, "ln -s "+filepath.Join(root, "artifacts")+" artifacts && export KUBECONFIG="+cluster.Kubeconfig)
 	for _, section := range docs.Day {
-		text, err := section.Text(root)
-		expect.NoError(t, err)
 		t.Logf("%s %s", section.Page, section.Heading)
-		reader.Read(t, text)
+		reader.Read(t, section.Text(t))
 	}
 	reader.Stop(t)
 }

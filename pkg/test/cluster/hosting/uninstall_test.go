@@ -31,6 +31,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
+	"github.com/annex-dev/annex/pkg/test/docs"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -260,19 +261,9 @@ func (i *installation) has(group string, names ...string) {
 }
 
 // linesOf returns the commands in a section of a page.
-func linesOf(t *testing.T, page, section string) []string {
+func linesOf(t *testing.T, section docs.Section) (lines []string) {
 	t.Helper()
-	root, err := process.ModuleRoot(t.Context())
-	expect.NoError(t, err)
-	content, err := os.ReadFile(filepath.Join(root, "docs", page))
-	expect.NoError(t, err)
-	_, after, found := strings.Cut(string(content), "\n"+section+"\n")
-	if !found {
-		t.Fatalf("%s has no section %q", page, section)
-	}
-	text, _, _ := strings.Cut(after, "\n#")
-	var lines []string
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(section.Text(t)) {
 		if command, is := strings.CutPrefix(line, "    "); is {
 			lines = append(lines, strings.TrimSpace(command))
 		}
@@ -303,7 +294,7 @@ func TestUninstall(t *testing.T) {
 		i.delete(group, "deleted")
 	}
 
-	lines := linesOf(t, "install.md", "## Uninstall")
+	lines := linesOf(t, docs.Section{Page: "install.md", Heading: "## Uninstall"})
 	expect.Equal(t, []string{
 		"kubectl annex uninstall --dry-run", "kubectl annex uninstall --yes", "kubectl delete -k artifacts/deploy/base --ignore-not-found",
 		"helm uninstall annex -n annex-system", "kubectl delete namespace annex-system",
