@@ -20,8 +20,6 @@ func (c CompletedConfig) newAggregator(delegate genericapiserver.DelegationTarge
 	if err != nil {
 		return nil, err
 	}
-	// The aggregator serves the OpenAPI of the whole chain itself.
-	generic.SkipOpenAPIInstallation = true
 	// Only the outermost server's handler chain is used.
 	generic.BuildHandlerChainFunc = c.buildHandlerChain(crds)
 	config := aggregatorapiserver.Config{

@@ -29,6 +29,7 @@ func (c CompletedConfig) newCore(delegate genericapiserver.DelegationTarget) (*g
 	if err := server.InstallAPIGroups(groups...); err != nil {
 		return nil, fmt.Errorf("install API groups: %w", err)
 	}
+	installOpenAPI(server, c.generic)
 	if c.extra.Discovery != nil {
 		c.extra.Discovery.Install(server.Handler.NonGoRestfulMux)
 	}

@@ -54,6 +54,7 @@ func (c CompletedConfig) newExtensions(delegate genericapiserver.DelegationTarge
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("serve CRDs: %w", err)
 	}
+	installOpenAPI(server, &config)
 	parts := customResources{
 		server: server, config: &config, delegate: delegate.UnprotectedHandler(), definitions: crds, staticSpec: staticSpec,
 		options: apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, config.ResourceTransformers, config.StorageObjectCountTracker),

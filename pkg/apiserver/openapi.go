@@ -4,6 +4,7 @@
 package apiserver
 
 import (
+	"fmt"
 	"maps"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -11,8 +12,13 @@ import (
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/server/routes"
 	"k8s.io/apiserver/pkg/util/openapi"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kube-openapi/pkg/builder"
+	"k8s.io/kube-openapi/pkg/cached"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
+	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/annex-dev/annex/pkg/apis/scheme"
@@ -20,7 +26,7 @@ import (
 )
 
 // ConfigureOpenAPI sets the definitions of all compiled-in kinds of every server in the
-// chain, for both versions of OpenAPI. Server-side apply uses them too.
+// chain, for both versions of OpenAPI. Server-side apply uses them too. installOpenAPI serves them.
 func ConfigureOpenAPI(generic *genericapiserver.Config) {
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
 	namer := openapinamer.NewDefinitionNamer(scheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme)
@@ -30,6 +36,23 @@ func ConfigureOpenAPI(generic *genericapiserver.Config) {
 	generic.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
 	generic.OpenAPIV3Config.Info.Title = "annex"
 	generic.OpenAPIV3Config.GetDefinitionName = servedKindsOnly(namer.GetDefinitionName)
+	generic.SkipOpenAPIInstallation = true
+}
+
+// installOpenAPI serves the documents of a server whose groups are installed. The first request
+// builds the v2 document, which few clients use; upstream builds it in each start.
+func installOpenAPI(server *genericapiserver.GenericAPIServer, config *genericapiserver.Config) {
+	container, mux := server.Handler.GoRestfulContainer, server.Handler.NonGoRestfulMux
+	v2 := func() (*spec.Swagger, string, error) {
+		document, err := builder.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(container.RegisteredWebServices()), config.OpenAPIConfig)
+		if err != nil {
+			return nil, "", fmt.Errorf("build the OpenAPI v2 document: %w", err)
+		}
+		document.Definitions = handler.PruneDefaults(document.Definitions)
+		return document, "never changes", nil
+	}
+	handler.NewOpenAPIServiceLazy(cached.Once(cached.Func(v2))).RegisterOpenAPIVersionedService("/openapi/v2", mux)
+	routes.OpenAPI{V3Config: config.OpenAPIV3Config}.InstallV3(container, mux)
 }
 
 // groupVersionKinds is the extension that names the kinds of a definition.

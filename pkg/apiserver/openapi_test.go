@@ -4,13 +4,19 @@
 package apiserver
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	restclient "k8s.io/client-go/rest"
+	openapicommon "k8s.io/kube-openapi/pkg/common"
 
 	"github.com/annex-dev/annex/pkg/apis/scheme"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func TestDefinitionsNameServedKindsOnly(t *testing.T) {
@@ -45,4 +51,30 @@ func TestDefinitionsNameServedKindsOnly(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestOpenAPIV2IsBuiltByTheFirstRequest(t *testing.T) {
+	t.Parallel()
+	config := genericapiserver.NewConfig(scheme.Codecs)
+	config.ExternalAddress, config.LoopbackClientConfig = "127.0.0.1:443", &restclient.Config{}
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	ConfigureOpenAPI(config)
+	definitions, calls := config.OpenAPIConfig.GetDefinitions, 0
+	config.OpenAPIConfig.GetDefinitions = func(reference openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
+		calls++
+		return definitions(reference)
+	}
+	server, err := config.Complete(nil).New("test", genericapiserver.NewEmptyDelegate())
+	expect.NoError(t, err)
+	installOpenAPI(server, config)
+	server.PrepareRun()
+	expect.Equal(t, 0, calls, "documents built by a start")
+	for range 2 {
+		recorder := httptest.NewRecorder()
+		server.Handler.NonGoRestfulMux.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/openapi/v2", nil))
+		if recorder.Code != http.StatusOK || !strings.Contains(recorder.Body.String(), `"title":"annex"`) {
+			t.Errorf("%d %s", recorder.Code, recorder.Body)
+		}
+	}
+	expect.Equal(t, 1, calls, "documents built by two requests")
 }
