@@ -29,7 +29,6 @@ import (
 	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/openapi/openapitest"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 )
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -38,15 +37,15 @@ var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", R
 func others() []runtime.Object {
 	rule := admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}, Scope: ptr.To(admissionregistrationv1.AllScopes)},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}, Scope: new(admissionregistrationv1.AllScopes)},
 	}
 	match := &admissionregistrationv1.MatchResources{
-		MatchPolicy: ptr.To(admissionregistrationv1.Equivalent), NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+		MatchPolicy: new(admissionregistrationv1.Equivalent), NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rule}},
 	}
 	named := metav1.ObjectMeta{Name: "other"}
-	client := admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")}
-	fail, all := ptr.To(admissionregistrationv1.Fail), &metav1.LabelSelector{}
+	client := admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")}
+	fail, all := new(admissionregistrationv1.Fail), &metav1.LabelSelector{}
 	rules := []admissionregistrationv1.RuleWithOperations{rule}
 	return []runtime.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},

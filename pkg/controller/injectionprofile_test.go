@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
@@ -28,7 +27,7 @@ func jobs(generation int64, field string) *apiextensionsv1.CustomResourceDefinit
 		ObjectMeta: metav1.ObjectMeta{Name: "jobs.example.com", Generation: generation},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 			Name: "v1", Served: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-				Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{field: {Type: "object", XPreserveUnknownFields: ptr.To(true)}},
+				Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{field: {Type: "object", XPreserveUnknownFields: new(true)}},
 			}},
 		}}},
 	}

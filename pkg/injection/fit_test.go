@@ -9,7 +9,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -117,7 +116,7 @@ func TestFitVersions(t *testing.T) {
 	crd.Spec.Versions[1].Served = false
 	crd.Spec.Versions[2].Schema = nil
 	expect.NoError(t, NewSchemas(crd).Fit(newTarget(t, newProfile(podTemplate))).ToAggregate())
-	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Ref = ptr.To("#/definitions/job")
+	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Ref = new("#/definitions/job")
 	expect.Error(t, NewSchemas(crd).Fit(newTarget(t, newProfile(podTemplate))).ToAggregate(), "spec.targets[0].resource", "version v1 is not structural")
 }
 

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
@@ -177,7 +176,7 @@ func TestPlacesOnBestStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		full := store("full", "1Mi")
-		full.Status.SizeInUse = ptr.To(resource.MustParse("1Mi"))
+		full.Status.SizeInUse = new(resource.MustParse("1Mi"))
 		a := run(t, store("small", "1Gi"), store("large", "1Ti"), full)
 		a.create(t, newHosted("a", requests("500Mi")))
 		a.on(t, "a", "large")

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/table"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -49,7 +48,7 @@ func TestConvertToTable(t *testing.T) {
 		}
 		return out
 	}
-	listMeta := metav1.ListMeta{ResourceVersion: "9", Continue: "token", RemainingItemCount: ptr.To[int64](3)}
+	listMeta := metav1.ListMeta{ResourceVersion: "9", Continue: "token", RemainingItemCount: new(int64(3))}
 	tests := []struct {
 		name     string
 		object   runtime.Object

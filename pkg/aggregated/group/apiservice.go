@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -61,7 +60,7 @@ func (i Identity) desired(version schema.GroupVersion, current *APIService) *API
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, hostingv1alpha1.PublishedStoreAnnotation, string(i.Store))
 	spec := &wanted.Spec
 	spec.Group, spec.Version = version.Group, version.Version
-	spec.Service = &apiregistrationv1.ServiceReference{Namespace: i.Service.Namespace, Name: i.Service.Name, Port: ptr.To(i.Service.Port)}
+	spec.Service = &apiregistrationv1.ServiceReference{Namespace: i.Service.Namespace, Name: i.Service.Name, Port: new(i.Service.Port)}
 	spec.CABundle = bytes.Clone(i.CABundle)
 	spec.InsecureSkipTLSVerify = false
 	if spec.GroupPriorityMinimum <= 0 {

@@ -11,7 +11,6 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -127,7 +126,7 @@ func hasOwnFinalizer(main *Definition) bool {
 }
 
 func hasTerminatingMessage(main *Definition, message string) bool {
-	return apiextensionshelpers.IsCRDConditionEquivalent(apiextensionshelpers.FindCRDCondition(main, apiextensionsv1.Terminating), ptr.To(Terminating(message)))
+	return apiextensionshelpers.IsCRDConditionEquivalent(apiextensionshelpers.FindCRDCondition(main, apiextensionsv1.Terminating), new(Terminating(message)))
 }
 
 // Terminating is the condition that definitions have in any cluster while their

@@ -12,7 +12,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -91,7 +90,7 @@ func orderedMigration(group string) *Migration {
 	return &Migration{
 		ObjectMeta: metav1.ObjectMeta{Name: orderedName(group), Labels: map[string]string{hostingv1alpha1.HostedLabel: "true"}},
 		Spec: hostingv1alpha1.MigrationSpec{
-			Group: group, Operation: hostingv1alpha1.MigrationMove, TTLSecondsAfterFinished: ptr.To(int32(orderedTTL / time.Second)),
+			Group: group, Operation: hostingv1alpha1.MigrationMove, TTLSecondsAfterFinished: new(int32(orderedTTL / time.Second)),
 		},
 	}
 }

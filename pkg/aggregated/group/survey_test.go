@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -46,7 +45,7 @@ func TestDesired(t *testing.T) {
 		"note": "kept", apiextensionsv1.KubeAPIApprovedAnnotation: "https://example.com/1", "annex.dev/definition-uid": "main", "annex.dev/definition-from": "main",
 	}, got.Annotations, "annotations")
 	want := main.Spec.DeepCopy()
-	want.Conversion.Webhook.ClientConfig.Service.Port = ptr.To[int32](443)
+	want.Conversion.Webhook.ClientConfig.Service.Port = new(int32(443))
 	expect.Equal(t, want, &got.Spec, "spec")
 	expect.Equal(t, before, main, "the cached definition was changed")
 	if !differs(current, got) || differs(got, desired(main, got)) {

@@ -9,7 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -29,7 +28,7 @@ func published(changes ...func(*APIService)) []*APIService {
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	own, main, takenOver := definitions(crd(widgets)), definitions(crd(widgets, labelled)), definitions(crd(widgets, cleared))
-	wrongPort := published(func(a *APIService) { a.Spec.Service.Port = ptr.To[int32](444) })
+	wrongPort := published(func(a *APIService) { a.Spec.Service.Port = new(int32(444)) })
 	local := []*APIService{grouptest.Local(groupName, "v1")}
 	v1 := func(route Route) map[string]Route { return routes("v1", route) }
 	v2only := definitions(crd(widgets, labelled), crd(gadgets, versions("v2")))
@@ -173,7 +172,7 @@ func TestTakingOverKeepsWhatIsNotOurs(t *testing.T) {
 	want.Labels = map[string]string{"team": "a", "annex.dev/published-by": "annex-system.annex"}
 	want.Annotations["annex.dev/published-store"] = "store-uid"
 	want.Spec.CABundle = []byte("CA")
-	want.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex", Port: ptr.To[int32](443)}
+	want.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "annex-system", Name: "annex", Port: new(int32(443))}
 	expect.Equal(t, want, got, "taken over")
 }
 

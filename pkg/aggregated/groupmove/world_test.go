@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
@@ -523,7 +522,7 @@ func (w *world) migrations(of status, finished bool) []*group.Migration {
 func (w *world) group(seen status, finished bool) *group.State {
 	annex, hosted := grouptest.CRD(grouptest.Widgets, grouptest.Follower), &group.HostedResource{ObjectMeta: metav1.ObjectMeta{Name: grouptest.Widgets}}
 	if w.taken {
-		hosted.Status.Takeover = ptr.To(group.TakeoverOf(annex))
+		hosted.Status.Takeover = new(group.TakeoverOf(annex))
 	}
 	return group.New(grouptest.Group, group.Identity{PublishedBy: grouptest.PublishedBy, Store: grouptest.Store}, group.Objects{
 		Main: []*group.Definition{grouptest.CRD(grouptest.Widgets, grouptest.Labelled)}, Annex: []*group.Definition{annex},

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -69,9 +68,9 @@ func TestMatching(t *testing.T) {
 		webhook webhook
 		want    []string
 	}{
-		"the temporary version":       {webhook{Rules: []rule{newRule("example.com", "*", "widgets")}, MatchPolicy: ptr.To(admissionregistrationv1.Exact)}, all[1:]},
-		"exactly another version":     {webhook{Rules: []rule{newRule("example.com", "v1", "widgets")}, MatchPolicy: ptr.To(admissionregistrationv1.Exact)}, nil},
-		"an equivalent version":       {webhook{Rules: []rule{newRule("example.com", "v2", "*")}, MatchPolicy: ptr.To(admissionregistrationv1.Equivalent)}, all[1:]},
+		"the temporary version":       {webhook{Rules: []rule{newRule("example.com", "*", "widgets")}, MatchPolicy: new(admissionregistrationv1.Exact)}, all[1:]},
+		"exactly another version":     {webhook{Rules: []rule{newRule("example.com", "v1", "widgets")}, MatchPolicy: new(admissionregistrationv1.Exact)}, nil},
+		"an equivalent version":       {webhook{Rules: []rule{newRule("example.com", "v2", "*")}, MatchPolicy: new(admissionregistrationv1.Equivalent)}, all[1:]},
 		"equivalent by default":       {webhook{Rules: []rule{newRule("example.com", "v1", "*")}}, all},
 		"a version that is not there": {webhook{Rules: []rule{newRule("example.com", "v3", "*")}}, nil},
 		"everything":                  {webhook{Rules: []rule{newRule("*", "*", "*/*")}}, all},

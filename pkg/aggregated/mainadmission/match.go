@@ -145,7 +145,7 @@ func matchesAnyObject(of admissionregistrationv1.MatchResources, r *request) boo
 	for i := range of.ResourceRules {
 		of.ResourceRules[i].ResourceNames = nil
 	}
-	of.MatchPolicy = ptr.To(ptr.Deref(of.MatchPolicy, admissionregistrationv1.Equivalent))
+	of.MatchPolicy = new(ptr.Deref(of.MatchPolicy, admissionregistrationv1.Equivalent))
 	matches, _, _, err := matcher.Matches(r, r, criteria{of})
 	return matches || err != nil
 }
@@ -164,7 +164,7 @@ func (r *request) isExcludedBy(condition admissionregistrationv1.MatchCondition)
 	accessor := matchconditions.MatchCondition(condition)
 	evaluator := newCompiler().CompileCondition([]cel.ExpressionAccessor{&accessor}, cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions)
 	attributes := &admission.VersionedAttributes{Attributes: r.Attributes, VersionedKind: r.GetKind()}
-	result := matchconditions.NewMatcher(evaluator, ptr.To(admissionregistrationv1.Fail), "webhook", "admit", condition.Name).
+	result := matchconditions.NewMatcher(evaluator, new(admissionregistrationv1.Fail), "webhook", "admit", condition.Name).
 		Match(context.Background(), attributes, nil, nil)
 	return result.Error == nil && !result.Matches
 }

@@ -6,7 +6,6 @@ package scheme
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 )
 
 // addDefaults registers the defaults of a kind and of its list.
@@ -24,6 +23,6 @@ func addDefaults[T runtime.Object](scheme *runtime.Scheme, object T, list runtim
 // setDefault sets a pointer that is nil, and preserves an explicit zero.
 func setDefault[T any](value **T, otherwise T) {
 	if *value == nil {
-		*value = ptr.To(otherwise)
+		*value = new(otherwise)
 	}
 }

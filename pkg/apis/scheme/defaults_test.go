@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -30,17 +29,17 @@ func decode(t *testing.T, group, manifest string) runtime.Object {
 
 func TestDefaultsAtDecode(t *testing.T) {
 	t.Parallel()
-	rule := admissionregistrationv1.Rule{Scope: ptr.To(admissionregistrationv1.AllScopes)}
+	rule := admissionregistrationv1.Rule{Scope: new(admissionregistrationv1.AllScopes)}
 	match := &admissionregistrationv1.MatchResources{
-		MatchPolicy: ptr.To(admissionregistrationv1.Equivalent), NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+		MatchPolicy: new(admissionregistrationv1.Equivalent), NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 		ResourceRules:        []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{Rule: rule}}},
 		ExcludeResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{Rule: rule}}},
 	}
 	const matched = `{"resourceRules":[{}],"excludeResourceRules":[{}]}`
 	const hook = `"webhooks":[{"rules":[{}],"clientConfig":{"service":{}}}]`
-	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Port: ptr.To[int32](443)}}
+	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Port: new(int32(443))}}
 	rules := []admissionregistrationv1.RuleWithOperations{{Rule: rule}}
-	fail := ptr.To(admissionregistrationv1.Fail)
+	fail := new(admissionregistrationv1.Fail)
 	named := metav1.ObjectMeta{Name: "a"}
 	labelled := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"kubernetes.io/metadata.name": "a"}}
 
@@ -72,14 +71,14 @@ func TestDefaultsAtDecode(t *testing.T) {
 			&corev1.Secret{ObjectMeta: named, Data: map[string][]byte{"k": {}}, Type: "x"}},
 		"validating webhook": {admissionregistrationv1.SchemeGroupVersion, "ValidatingWebhookConfiguration", hook, &admissionregistrationv1.ValidatingWebhookConfiguration{
 			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Rules: rules, ClientConfig: client, FailurePolicy: fail, MatchPolicy: match.MatchPolicy, TimeoutSeconds: ptr.To[int32](10),
+				Rules: rules, ClientConfig: client, FailurePolicy: fail, MatchPolicy: match.MatchPolicy, TimeoutSeconds: new(int32(10)),
 				NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 			}}}},
 		"mutating webhook": {admissionregistrationv1.SchemeGroupVersion, "MutatingWebhookConfiguration", hook, &admissionregistrationv1.MutatingWebhookConfiguration{
 			Webhooks: []admissionregistrationv1.MutatingWebhook{{
-				Rules: rules, ClientConfig: client, FailurePolicy: fail, MatchPolicy: match.MatchPolicy, TimeoutSeconds: ptr.To[int32](10),
+				Rules: rules, ClientConfig: client, FailurePolicy: fail, MatchPolicy: match.MatchPolicy, TimeoutSeconds: new(int32(10)),
 				NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
-				ReinvocationPolicy: ptr.To(admissionregistrationv1.NeverReinvocationPolicy),
+				ReinvocationPolicy: new(admissionregistrationv1.NeverReinvocationPolicy),
 			}}}},
 		"validating policy": {admissionregistrationv1.SchemeGroupVersion, "ValidatingAdmissionPolicy", `"spec":{"matchConstraints":` + matched + `}`,
 			&admissionregistrationv1.ValidatingAdmissionPolicy{Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{FailurePolicy: fail, MatchConstraints: match}}},

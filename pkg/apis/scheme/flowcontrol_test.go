@@ -9,7 +9,6 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -35,16 +34,16 @@ func TestPriorityLevelDefaults(t *testing.T) {
 	}
 	tests := map[string]struct{ given, want spec }{
 		"neither":       {spec{}, spec{}},
-		"exempt":        {spec{Exempt: &exempt{}}, spec{Exempt: &exempt{NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](0)}}},
-		"without queue": {spec{Limited: &limited{}}, spec{Limited: &limited{NominalConcurrencyShares: ptr.To[int32](30), LendablePercent: ptr.To[int32](0)}}},
+		"exempt":        {spec{Exempt: &exempt{}}, spec{Exempt: &exempt{NominalConcurrencyShares: new(int32(0)), LendablePercent: new(int32(0))}}},
+		"without queue": {spec{Limited: &limited{}}, spec{Limited: &limited{NominalConcurrencyShares: new(int32(30)), LendablePercent: new(int32(0))}}},
 		"a zero that was asked for": {
-			spec{Limited: &limited{NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](40)}},
-			spec{Limited: &limited{NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](40)}},
+			spec{Limited: &limited{NominalConcurrencyShares: new(int32(0)), LendablePercent: new(int32(40))}},
+			spec{Limited: &limited{NominalConcurrencyShares: new(int32(0)), LendablePercent: new(int32(40))}},
 		},
 		"queue": {
 			spec{Limited: &limited{LimitResponse: queue(&queuing{})}},
 			spec{Limited: &limited{
-				NominalConcurrencyShares: ptr.To[int32](30), LendablePercent: ptr.To[int32](0),
+				NominalConcurrencyShares: new(int32(30)), LendablePercent: new(int32(0)),
 				LimitResponse: queue(&queuing{Queues: 64, HandSize: 8, QueueLengthLimit: 50}),
 			}},
 		},

@@ -51,7 +51,7 @@ func (d *deleter) Delete(ctx context.Context, _ string, _ rest.ValidateObjectFun
 	}
 	resource := d.scope.Resource.GroupResource()
 	if d.marked != nil {
-		marked, err := d.store(ctx, d.marked, ptr.To(metav1.Now()))
+		marked, err := d.store(ctx, d.marked, new(metav1.Now()))
 		return marked, false, storeerr.InterpretUpdateError(err, resource, d.name)
 	}
 	last, err := d.object.Stored()

@@ -16,7 +16,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 	"github.com/annex-dev/annex/pkg/test/crds"
@@ -161,7 +160,7 @@ func TestIsPlannable(t *testing.T) {
 // TestNewEndpoint serves nothing if no write can be planned: upstream's handler serves all then.
 func TestNewEndpoint(t *testing.T) {
 	t.Parallel()
-	properties := map[string]apiextensionsv1.JSONSchemaProps{"name": {Type: "string", MaxLength: ptr.To(int64(5))}}
+	properties := map[string]apiextensionsv1.JSONSchemaProps{"name": {Type: "string", MaxLength: new(int64(5))}}
 	for name, test := range map[string]struct {
 		metadata apiextensionsv1.JSONSchemaProps
 		served   int

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/injection"
 )
@@ -86,7 +85,7 @@ func (w *webhook) answer(ctx context.Context, request *admissionv1.AdmissionRequ
 	if allowed.Patch, err = json.Marshal(operations); err != nil {
 		return nil, fmt.Errorf("encode the patch: %w", err)
 	}
-	allowed.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
+	allowed.PatchType = new(admissionv1.PatchTypeJSONPatch)
 	return allowed, nil
 }
 

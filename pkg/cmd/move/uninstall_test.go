@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -49,7 +48,7 @@ func installedAnnex() *fixture {
 		&corev1.ConfigMap{ObjectMeta: inSystem("annex-revision-7")}, &corev1.ConfigMap{ObjectMeta: inSystem("annex-serving-ca")}, &corev1.ConfigMap{ObjectMeta: inSystem("other")},
 		&corev1.Secret{ObjectMeta: inSystem("annex-serving-ca")}, &corev1.Secret{ObjectMeta: inSystem("annex-etcd")},
 		&coordinationv1.Lease{ObjectMeta: inSystem("annex-controllers"), Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("annex-0"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: &metav1.MicroTime{Time: noon},
+			HolderIdentity: new("annex-0"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: noon},
 		}},
 	}
 	return f

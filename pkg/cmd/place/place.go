@@ -15,7 +15,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/login"
@@ -89,7 +88,7 @@ const keepFinished = 24 * 60 * 60
 func move(ctx context.Context, annex annexclient.Interface, resource, store string, wait bool, out io.Writer) error {
 	migration, err := annex.HostingV1alpha1().Migrations().Create(ctx, &hostingv1alpha1.Migration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: resource + "-"},
-		Spec:       hostingv1alpha1.MigrationSpec{Resource: resource, StoreName: store, TTLSecondsAfterFinished: ptr.To[int32](keepFinished)},
+		Spec:       hostingv1alpha1.MigrationSpec{Resource: resource, StoreName: store, TTLSecondsAfterFinished: new(int32(keepFinished))},
 	}, metav1.CreateOptions{})
 	if err == nil {
 		_, err = fmt.Fprintf(out, "migration.hosting.annex.dev/%s created\n", migration.Name)

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
@@ -126,8 +125,8 @@ func (r *reconciler) remove(ctx context.Context, resource *hosted) error {
 		return err
 	}
 	err := r.delete(ctx, resource.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-		UID:             ptr.To(resource.UID),
-		ResourceVersion: ptr.To(resource.ResourceVersion),
+		UID:             new(resource.UID),
+		ResourceVersion: new(resource.ResourceVersion),
 	}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete hosted resource %s: %w", resource.Name, err)

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
@@ -139,7 +138,7 @@ func TestReconcile(t *testing.T) {
 	}
 	inUse := func(r *hosted) { own(r); r.Status.DefinitionUID = "7" }
 	unplaced := func(r *hosted) { r.Spec.StoreName = "" }
-	ending := func(r *hosted) { own(r); r.DeletionTimestamp = ptr.To(metav1.NewTime(epoch)) }
+	ending := func(r *hosted) { own(r); r.DeletionTimestamp = new(metav1.NewTime(epoch)) }
 
 	for name, tc := range map[string]struct {
 		fixture     fixture
@@ -292,6 +291,6 @@ func TestReconcileDeletesOnlyWhatItSaw(t *testing.T) {
 	if _, err := w.reconciler().reconcile(t.Context(), widgets); err != nil {
 		t.Fatal(err)
 	}
-	want := &metav1.Preconditions{UID: &w.resource.UID, ResourceVersion: ptr.To("5")}
+	want := &metav1.Preconditions{UID: &w.resource.UID, ResourceVersion: new("5")}
 	expect.Equal(t, want, w.options.Preconditions, "preconditions")
 }

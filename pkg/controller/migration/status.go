@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
@@ -92,7 +91,7 @@ func (r *run) addProgress(status *hostingv1alpha1.MigrationStatus) {
 	if p := r.progress.Load(); p != nil {
 		status.Objects = max(status.Objects, p.Total)
 		status.CopiedObjects, status.CopiedBytes = p.Copied, p.Bytes
-		status.Lag = ptr.To(p.Lag)
+		status.Lag = new(p.Lag)
 	}
 	status.Progress = nil
 	switch {

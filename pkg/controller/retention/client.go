@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 )
 
 // requestTimeout ends a request of a server that does not respond, so that other resources are not
@@ -85,7 +84,7 @@ func (c *client) Delete(ctx context.Context, resource schema.GroupVersionResourc
 	defer cancel()
 	err := c.metadata.Resource(resource).Namespace(name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion},
-		PropagationPolicy: ptr.To(metav1.DeletePropagationForeground),
+		PropagationPolicy: new(metav1.DeletePropagationForeground),
 	})
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", resource.GroupResource(), name, err)

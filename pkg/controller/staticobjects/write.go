@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/csaupgrade"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/staticobjects"
@@ -43,8 +42,8 @@ func (c *Controller) write(ctx context.Context, key staticobjects.Key, t target,
 		written, err = apply(ctx, client, live, c.mirror(d.Object, live))
 	case staticobjects.Delete:
 		err = client.Delete(ctx, key.Name, metav1.DeleteOptions{
-			Preconditions:     &metav1.Preconditions{UID: ptr.To(live.GetUID()), ResourceVersion: ptr.To(live.GetResourceVersion())},
-			PropagationPolicy: ptr.To(metav1.DeletePropagationBackground),
+			Preconditions:     &metav1.Preconditions{UID: new(live.GetUID()), ResourceVersion: new(live.GetResourceVersion())},
+			PropagationPolicy: new(metav1.DeletePropagationBackground),
 		})
 		if apierrors.IsNotFound(err) {
 			err = nil
@@ -124,7 +123,7 @@ func apply(ctx context.Context, client dynamic.ResourceInterface, live, mirror *
 		return nil, fmt.Errorf("encode the mirror: %w", err)
 	}
 	return client.Patch(ctx, mirror.GetName(), types.ApplyPatchType, encoded, metav1.PatchOptions{
-		FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict, Force: ptr.To(true),
+		FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict, Force: new(true),
 	})
 }
 

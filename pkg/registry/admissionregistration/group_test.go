@@ -18,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/scheme"
 	"github.com/annex-dev/annex/pkg/registry/typed"
@@ -112,7 +111,7 @@ func webhooks(client admissionregistrationv1.WebhookClientConfig) *validatingCon
 		ObjectMeta: metav1.ObjectMeta{Name: "hooks"},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name: "hook.example.com", ClientConfig: client, Rules: []admissionregistrationv1.RuleWithOperations{rule()},
-			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}}},
+			SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}}},
 	}
 	scheme.Scheme.Default(configuration)
 	return configuration
@@ -129,10 +128,10 @@ func TestServed(t *testing.T) {
 		t.Errorf("the group serves %v, want %v", got, want)
 	}
 	ctx := typedtest.RequestAs(t, "", "admin", user.SystemPrivilegedGroup)
-	params := &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}
-	named := &admissionregistrationv1.ParamRef{Name: "n", Namespace: "ns", ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}
+	params := &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)}
+	named := &admissionregistrationv1.ParamRef{Name: "n", Namespace: "ns", ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)}
 	kind := &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
-	client := admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:8443/")}
+	client := admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:8443/")}
 	mutatingHooks := &mutatingConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "hooks"}}
 	for _, test := range []struct {
 		resource string
@@ -205,7 +204,7 @@ func TestWarningForWebhooksOfServices(t *testing.T) {
 	const want = "webhooks[0].clientConfig.service: a standalone annex has no Services to reach ns/hook: calls will fail, and the webhook's failurePolicy applies; set webhooks[0].clientConfig.url instead"
 	expect.Equal(t, &recorder{want}, warnings, "warnings")
 	repaired := created.DeepCopy()
-	repaired.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:8443/")}
+	repaired.Webhooks[0].ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:8443/")}
 	*warnings = nil
 	updated, err := typedtest.Update(ctx, group["validatingwebhookconfigurations"], repaired)
 	expect.NoError(t, err)
@@ -218,7 +217,7 @@ func TestParamAccess(t *testing.T) {
 	t.Parallel()
 	configMaps := &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}
 	unknown := &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "Widget"}
-	deny := ptr.To(admissionregistrationv1.DenyAction)
+	deny := new(admissionregistrationv1.DenyAction)
 	named := &admissionregistrationv1.ParamRef{Name: "n", Namespace: "ns", ParameterNotFoundAction: deny}
 	selected := &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: deny}
 	tests := map[string]struct {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -27,14 +26,14 @@ func TestLeases(t *testing.T) {
 		return &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"},
 			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: ptr.To("me"), PreferredHolder: ptr.To("you"), Strategy: ptr.To(coordinationv1.OldestEmulationVersion),
+				HolderIdentity: new("me"), PreferredHolder: new("you"), Strategy: new(coordinationv1.OldestEmulationVersion),
 			},
 		}
 	}
 	t.Run("renewal of a deleted Lease", func(t *testing.T) {
 		stored, err := typedtest.Update(ctx, leases, coordinated("a"))
 		expect.NoError(t, err, "putting a lease that does not exist")
-		expect.Equal(t, coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}, stored.Spec, "spec while the feature is off")
+		expect.Equal(t, coordinationv1.LeaseSpec{HolderIdentity: new("me")}, stored.Spec, "spec while the feature is off")
 		if etcd.Stored(t, "leases", "ns", "a") == nil {
 			t.Error("the lease is not stored under /leases/ns/a")
 		}
@@ -50,7 +49,7 @@ func TestLeases(t *testing.T) {
 		expect.NoError(t, err, "putting")
 		expect.Equal(t, coordinated("b").Spec, stored.Spec, "spec while the feature is on")
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CoordinatedLeaderElection, false)
-		stored.Spec.LeaseTransitions = ptr.To[int32](1)
+		stored.Spec.LeaseTransitions = new(int32(1))
 		updated, err := typedtest.Update(ctx, leases, stored)
 		expect.NoError(t, err, "update with the feature off again")
 		if updated.Spec.PreferredHolder == nil || updated.Spec.Strategy == nil {

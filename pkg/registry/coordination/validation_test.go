@@ -8,7 +8,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -16,7 +15,7 @@ import (
 func TestValidateLease(t *testing.T) {
 	t.Parallel()
 	type spec = coordinationv1.LeaseSpec
-	strategy := ptr.To[coordinationv1.CoordinatedLeaseStrategy]
+	type strategy = coordinationv1.CoordinatedLeaseStrategy
 	tests := []struct {
 		name  string
 		lease string
@@ -25,28 +24,28 @@ func TestValidateLease(t *testing.T) {
 	}{
 		{name: "empty"},
 		{name: "valid", spec: spec{
-			HolderIdentity: ptr.To("me"), LeaseDurationSeconds: ptr.To[int32](1), LeaseTransitions: ptr.To[int32](0),
-			Strategy: strategy(coordinationv1.OldestEmulationVersion), PreferredHolder: ptr.To("you"),
+			HolderIdentity: new("me"), LeaseDurationSeconds: new(int32(1)), LeaseTransitions: new(int32(0)),
+			Strategy: new(coordinationv1.OldestEmulationVersion), PreferredHolder: new("you"),
 		}},
-		{name: "someone else's strategy", spec: spec{Strategy: strategy("example.com/mine")}},
+		{name: "someone else's strategy", spec: spec{Strategy: new(strategy("example.com/mine"))}},
 		{name: "name", lease: "A", want: []string{`metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain`}},
 		{
-			name: "numbers", spec: spec{LeaseDurationSeconds: ptr.To[int32](0), LeaseTransitions: ptr.To[int32](-1)},
+			name: "numbers", spec: spec{LeaseDurationSeconds: new(int32(0)), LeaseTransitions: new(int32(-1))},
 			want: []string{
 				"spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
 				"spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
 			},
 		},
 		{
-			name: "preferred holder without strategy", spec: spec{PreferredHolder: ptr.To("me")},
+			name: "preferred holder without strategy", spec: spec{PreferredHolder: new("me")},
 			want: []string{"spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined"},
 		},
 		{
-			name: "unknown strategy", spec: spec{Strategy: strategy("Mine")},
+			name: "unknown strategy", spec: spec{Strategy: new(strategy("Mine"))},
 			want: []string{`spec.strategy: Unsupported value: "Mine": supported values: "OldestEmulationVersion"`},
 		},
 		{
-			name: "unqualified strategy", spec: spec{Strategy: strategy("example.com/")},
+			name: "unqualified strategy", spec: spec{Strategy: new(strategy("example.com/"))},
 			want: []string{
 				`spec.strategy: Invalid value: "example.com/": name part must be non-empty`,
 				`spec.strategy: Invalid value: "example.com/": name part must consist of`,

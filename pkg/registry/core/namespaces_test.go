@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
@@ -180,7 +179,7 @@ func testDeleteRefused(t *testing.T, s *server) {
 		{name: "other UID", options: deleteUID("other"), want: apierrors.IsConflict},
 		{
 			name: "other resource version", want: apierrors.IsConflict,
-			options: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: ptr.To("1")}},
+			options: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: new("1")}},
 		},
 		{
 			name: "by admission", want: func(err error) bool { return errors.Is(err, denied) || apierrors.IsForbidden(err) },
@@ -230,18 +229,18 @@ func testPropagation(t *testing.T, s *server) {
 		{name: "unsaid", before: []string{"a.com/b", "orphan"}, want: []string{"a.com/b", "orphan"}},
 		{
 			name: "foreground", before: []string{"a.com/b", "orphan"}, want: []string{"a.com/b", "foregroundDeletion"},
-			options: metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)},
+			options: metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)},
 		},
 		{
 			name: "orphan", want: []string{"orphan"},
-			options: metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)},
+			options: metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)},
 		},
 		{
 			name: "background", before: []string{"foregroundDeletion"},
-			options: metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)},
+			options: metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)},
 		},
-		{name: "old-orphan", want: []string{"orphan"}, options: metav1.DeleteOptions{OrphanDependents: ptr.To(true)}},
-		{name: "old-background", before: []string{"orphan"}, options: metav1.DeleteOptions{OrphanDependents: ptr.To(false)}},
+		{name: "old-orphan", want: []string{"orphan"}, options: metav1.DeleteOptions{OrphanDependents: new(true)}},
+		{name: "old-background", before: []string{"orphan"}, options: metav1.DeleteOptions{OrphanDependents: new(false)}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

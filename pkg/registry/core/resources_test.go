@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/cert"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/registry/typed"
 	"github.com/annex-dev/annex/pkg/registry/typed/typedtest"
@@ -132,8 +131,8 @@ func TestUpdatesAreValidated(t *testing.T) {
 		updated, old     runtime.Object
 		onCreate, update int
 	}{
-		"immutable ConfigMap": {configMaps, &corev1.ConfigMap{ObjectMeta: meta, Immutable: ptr.To(true), Data: map[string]string{"k": "v"}},
-			&corev1.ConfigMap{ObjectMeta: meta, Immutable: ptr.To(true)}, 0, 1},
+		"immutable ConfigMap": {configMaps, &corev1.ConfigMap{ObjectMeta: meta, Immutable: new(true), Data: map[string]string{"k": "v"}},
+			&corev1.ConfigMap{ObjectMeta: meta, Immutable: new(true)}, 0, 1},
 		"Secret without its key": {secrets, &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeSSHAuth}, &corev1.Secret{ObjectMeta: meta}, 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,7 +22,6 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 )
@@ -200,7 +199,7 @@ func (r *tokenREST) shorten(ctx context.Context, request *authenticationv1.Token
 	asked, allowed := *request.Spec.ExpirationSeconds, int64(r.config.MaxLifetime/time.Second)
 	if allowed > 0 && asked > allowed {
 		warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", asked, allowed))
-		request.Spec.ExpirationSeconds = ptr.To(allowed)
+		request.Spec.ExpirationSeconds = new(allowed)
 	}
 }
 

@@ -26,7 +26,6 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/standalone/serviceaccount"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -89,7 +88,7 @@ func tokenContext(t *testing.T, told *recordedWarnings) context.Context {
 
 // tokenRequest is a valid one with changes.
 func tokenRequest(change func(*authenticationv1.TokenRequest)) *authenticationv1.TokenRequest {
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](7200)}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(7200))}}
 	if change != nil {
 		change(request)
 	}
@@ -191,9 +190,9 @@ func TestTokenCreateRefuses(t *testing.T) {
 		{"another namespace", "robot", func(r *authenticationv1.TokenRequest) { r.Namespace = "other" }, apierrors.IsInvalid, "metadata.namespace"},
 		{"another UID", "robot", func(r *authenticationv1.TokenRequest) { r.UID = "other" }, apierrors.IsConflict, "UID"},
 		{"no lifetime", "robot", seconds(nil), apierrors.IsInvalid, "spec.expirationSeconds"},
-		{"negative lifetime", "robot", seconds(ptr.To[int64](-1)), apierrors.IsInvalid, "less than 10 minutes"},
-		{"short lifetime", "robot", seconds(ptr.To[int64](599)), apierrors.IsInvalid, "less than 10 minutes"},
-		{"long lifetime", "robot", seconds(ptr.To[int64](1<<32 + 1)), apierrors.IsInvalid, "larger than 2^32"},
+		{"negative lifetime", "robot", seconds(new(int64(-1))), apierrors.IsInvalid, "less than 10 minutes"},
+		{"short lifetime", "robot", seconds(new(int64(599))), apierrors.IsInvalid, "less than 10 minutes"},
+		{"long lifetime", "robot", seconds(new(int64(1<<32 + 1))), apierrors.IsInvalid, "larger than 2^32"},
 		{"bound to a Pod", "robot", bind("v1", "Pod", "p", ""), apierrors.IsBadRequest, "annex has no Pods"},
 		{"bound to a Node", "robot", bind("v1", "Node", "n", ""), apierrors.IsBadRequest, "annex has no Nodes"},
 		{"bound to a ConfigMap", "robot", bind("v1", "ConfigMap", "c", ""), apierrors.IsBadRequest, "cannot bind token to object of type"},

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/storage/backup"
@@ -99,7 +98,7 @@ func (b backups) ofStore() postREST {
 func (b backups) setLastBackup(ctx context.Context, store string) error {
 	set := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, old runtime.Object) (runtime.Object, error) {
 		updated := old.(*v1alpha1.Store).DeepCopy()
-		updated.Status.LastBackupTime = ptr.To(b.now())
+		updated.Status.LastBackupTime = new(b.now())
 		return updated, nil
 	})
 	ctx = request.WithNamespace(ctx, metav1.NamespaceNone)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/registry/typed"
@@ -69,15 +68,15 @@ func TestTables(t *testing.T) {
 						{Type: "Other", Status: metav1.ConditionFalse}, {Type: "Ready", Status: metav1.ConditionTrue, Reason: "Degraded"},
 						{Type: "UnderPressure", Status: metav1.ConditionTrue, Reason: "AlmostFull"},
 					},
-					DatabaseSize: ptr.To(resource.MustParse("1258291")),
-					SizeInUse:    ptr.To(resource.MustParse("0")),
-					Quota:        ptr.To(resource.MustParse("8Gi")),
+					DatabaseSize: new(resource.MustParse("1258291")),
+					SizeInUse:    new(resource.MustParse("0")),
+					Quota:        new(resource.MustParse("8Gi")),
 					Objects:      1234,
 					Resources:    5,
 					Members:      []v1alpha1.StoreMember{{ID: "1"}, {ID: "2"}},
 					Version:      "3.7.3",
 
-					LastBackupTime: ptr.To(old.CreationTimestamp),
+					LastBackupTime: new(old.CreationTimestamp),
 				},
 			},
 			[]any{
@@ -117,7 +116,7 @@ func TestTables(t *testing.T) {
 			[]any{"a", "widgets.example.com", "default", "fast", "Copying", "66%", "36h", int64(200), "<none>", ""},
 		},
 		"Migration without objects": {
-			migrations, migration(v1alpha1.MigrationStatus{Phase: v1alpha1.MigrationFollowing, FromStoreName: "default", StartTime: &now, Lag: ptr.To[int64](3)}),
+			migrations, migration(v1alpha1.MigrationStatus{Phase: v1alpha1.MigrationFollowing, FromStoreName: "default", StartTime: &now, Lag: new(int64(3))}),
 			[]any{"a", "widgets.example.com", "default", "fast", "Following", "100%", "36h", int64(0), "3", ""},
 		},
 		"InjectionProfile, new": {injectionProfiles, profile(), []any{"a", "Unknown", int64(5), "OptOut", "jobs.example.com,rays.example.com", "36h", ""}},

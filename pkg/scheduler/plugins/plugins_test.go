@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/scheduler/framework"
@@ -105,7 +104,7 @@ func TestFilters(t *testing.T) {
 		"unknown":               {newResource(), newStore(condition(metav1.ConditionUnknown, "")), "Ready", "is not ready"},
 		"down":                  {newResource(), newStore(condition(metav1.ConditionFalse, "connection refused")), "Ready", "is not ready: connection refused"},
 		"alarm":                 {newResource(), newStore(func(s *store) { s.Status.Alarms = []string{"NOSPACE"} }), "Ready", "has raised the alarm NOSPACE"},
-		"being deleted":         {newResource(), newStore(func(s *store) { s.DeletionTimestamp = ptr.To(metav1.Now()) }), "Ready", "is being deleted"},
+		"being deleted":         {newResource(), newStore(func(s *store) { s.DeletionTimestamp = new(metav1.Now()) }), "Ready", "is being deleted"},
 		"unschedulable":         {newResource(), newStore(func(s *store) { s.Spec.Unschedulable = true }), "Unschedulable", "is unschedulable"},
 		"selector, matches":     {newResource(selecting(ssd)), newStore(func(s *store) { s.Labels = map[string]string{"disk": "ssd"} }), "", ""},
 		"selector":              {newResource(selecting(ssd)), newStore(nil), "Selector", "does not match the selector disk=ssd"},
@@ -130,20 +129,20 @@ func TestFilters(t *testing.T) {
 		"usage above requests": {newResource(requests("1Gi", "")), newStore(capacity("2Gi", ""), newResource(named("a.example.com"), requests("1Mi", ""), uses(1536<<20, 0))),
 			"ResourcesFit", "has insufficient storage left (512Mi of 2Gi, needs 1Gi)"},
 		"others' data": {newResource(requests("1Gi", "")), newStore(func(s *store) {
-			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), ptr.To(resource.MustParse("1536Mi"))
+			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), new(resource.MustParse("1536Mi"))
 		}), "ResourcesFit", "has insufficient storage left (512Mi of 2Gi, needs 1Gi)"},
 		"almost a Mi less": {newResource(requests("1Gi", "")), newStore(func(s *store) {
-			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), ptr.To(resource.MustParse("1572865Ki"))
+			s.Spec.Capacity, s.Status.SizeInUse = amounts("2Gi", ""), new(resource.MustParse("1572865Ki"))
 		}), "ResourcesFit", "has insufficient storage left (511Mi of 2Gi, needs 1Gi)"},
 		"growth": {newResource(requests("1Gi", "")), newStore(func(s *store) {
-			s.Spec.Capacity, s.Status.SizeInUse = amounts("4Gi", ""), ptr.To(resource.MustParse("2Gi"))
+			s.Spec.Capacity, s.Status.SizeInUse = amounts("4Gi", ""), new(resource.MustParse("2Gi"))
 		}, newResource(named("a.example.com"), requests("2Gi", ""), uses(512<<20, 0))), "ResourcesFit", "has insufficient storage left (512Mi of 4Gi, needs 1Gi)"},
 		"usage without requests": {newResource(uses(3<<30, 0)), newStore(capacity("2Gi", "")), "ResourcesFit", "needs 3Gi"},
 		"quota of etcd": {newResource(requests("3Gi", "")), newStore(func(s *store) {
-			s.Spec.Capacity, s.Status.Quota = amounts("8Gi", ""), ptr.To(resource.MustParse("2Gi"))
+			s.Spec.Capacity, s.Status.Quota = amounts("8Gi", ""), new(resource.MustParse("2Gi"))
 		}), "ResourcesFit", "has insufficient storage left (2Gi of 2Gi, needs 3Gi)"},
 		"full, no requests": {newResource(), newStore(func(s *store) {
-			s.Status.Quota, s.Status.SizeInUse = ptr.To(resource.MustParse("2Gi")), ptr.To(resource.MustParse("2Gi"))
+			s.Status.Quota, s.Status.SizeInUse = new(resource.MustParse("2Gi")), new(resource.MustParse("2Gi"))
 		}), "ResourcesFit", "has no storage left of 2Gi"},
 		"capacity 0": {newResource(), newStore(capacity("", "0")), "ResourcesFit", "has no objects left of 0"},
 		"too many objects": {newResource(requests("", "60k")), newStore(func(s *store) {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/apis/example"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/layer/revision"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -71,7 +70,7 @@ func TestWatchFromTheFuture(t *testing.T) {
 				t.Errorf("a watch from the latest version has %v first, want that a2 was added", event)
 			}
 			for _, ahead := range []uint64{2, 1_000_000, 1 << 62} {
-				for _, all := range []*bool{nil, ptr.To(false)} {
+				for _, all := range []*bool{nil, new(false)} {
 					event, more := <-open(now+ahead, all).ResultChan()
 					if !more || event.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
 						t.Errorf("a watch from %d ahead has %v, want that it is expired", ahead, event)
@@ -93,7 +92,7 @@ func TestWatchFromTheFuture(t *testing.T) {
 					t.Errorf("a list at version %d from before the opening: %v, want that it is expired", before, err)
 				}
 			}
-			event = <-open(now+1_000_000, ptr.To(true)).ResultChan()
+			event = <-open(now+1_000_000, new(true)).ResultChan()
 			if event.Type != watch.Error || apierrors.IsResourceExpired(apierrors.FromObject(event.Object)) {
 				t.Errorf("a watch with all objects from the future has %v, want upstream's error", event)
 			}

@@ -30,7 +30,6 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
@@ -164,7 +163,7 @@ func (w *fixture) defined(string) (*apiextensionsv1.CustomResourceDefinition, er
 	}
 	definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{UID: w.definition}}
 	if w.terminating {
-		definition.DeletionTimestamp = ptr.To(metav1.Now())
+		definition.DeletionTimestamp = new(metav1.Now())
 	}
 	return definition, nil
 }

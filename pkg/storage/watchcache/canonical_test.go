@@ -150,7 +150,7 @@ func (r random) schema(depth int) apiextensionsv1.JSONSchemaProps {
 		return s
 	}
 	if r.maybe(30) {
-		s.XPreserveUnknownFields = ptr.To(true)
+		s.XPreserveUnknownFields = new(true)
 	}
 	if r.maybe(30) {
 		items := r.schema(depth - 1)
@@ -280,7 +280,7 @@ func TestMatchAgreesWithUpstream(t *testing.T) {
 	for range 60 {
 		root := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: r.properties(4)}
 		if r.maybe(20) {
-			root.XPreserveUnknownFields = ptr.To(true)
+			root.XPreserveUnknownFields = new(true)
 		}
 		delete(root.Properties, "apiVersion")
 		if r.maybe(80) {
@@ -339,7 +339,7 @@ func TestMatch(t *testing.T) {
 			"text": {Type: "string", Nullable: true}, "number": {Type: "number"}, "list": {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{
 				Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"x"`)}}}},
 			}},
-			"free": {Type: "object", XPreserveUnknownFields: ptr.To(true)},
+			"free": {Type: "object", XPreserveUnknownFields: new(true)},
 		}},
 	}
 	definition := newDefinition(apiextensionsv1.JSONSchemaProps{Type: "object", Properties: properties})

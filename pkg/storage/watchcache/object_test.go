@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -134,15 +133,15 @@ func randomMeta(random *rand.Rand) metav1.ObjectMeta {
 	}
 	if some() {
 		m.CreationTimestamp = metav1.Unix(random.Int64N(1e9), 0)
-		m.DeletionTimestamp, m.DeletionGracePeriodSeconds = ptr.To(metav1.Unix(random.Int64N(1e9), 0)), ptr.To(random.Int64N(100))
+		m.DeletionTimestamp, m.DeletionGracePeriodSeconds = new(metav1.Unix(random.Int64N(1e9), 0)), new(random.Int64N(100))
 	}
 	if some() {
 		m.Finalizers = []string{word(), word()}
-		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: word(), Kind: word(), Name: word(), UID: types.UID(word()), Controller: ptr.To(some())}, {BlockOwnerDeletion: ptr.To(some())}}
+		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: word(), Kind: word(), Name: word(), UID: types.UID(word()), Controller: new(some())}, {BlockOwnerDeletion: new(some())}}
 	}
 	for range random.IntN(3) {
 		m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{
-			Manager: word(), Operation: metav1.ManagedFieldsOperationApply, APIVersion: word(), Time: ptr.To(metav1.Unix(random.Int64N(1e9), 0)),
+			Manager: word(), Operation: metav1.ManagedFieldsOperationApply, APIVersion: word(), Time: new(metav1.Unix(random.Int64N(1e9), 0)),
 			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:a":{},"k:{\"x\":\"}\"}":[1]}`), Subresource: word(),
 		})
 	}
@@ -194,7 +193,7 @@ func TestListJSON(t *testing.T) {
 
 func checkList(t *testing.T, list *List, want *unstructured.UnstructuredList) {
 	t.Helper()
-	for _, remaining := range []*int64{nil, ptr.To[int64](5)} {
+	for _, remaining := range []*int64{nil, new(int64(5))} {
 		list.RemainingItemCount, list.Continue, list.ResourceVersion = remaining, "<token>", "12"
 		want.SetResourceVersion("12")
 		want.SetContinue("<token>")

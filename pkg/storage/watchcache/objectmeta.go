@@ -56,7 +56,7 @@ func (r *metaReader) meta() *metav1.ObjectMeta {
 		case "creationTimestamp":
 			m.CreationTimestamp = ptr.Deref(r.time(), metav1.Time{})
 		case "deletionGracePeriodSeconds":
-			m.DeletionGracePeriodSeconds = ptr.To(r.Integer())
+			m.DeletionGracePeriodSeconds = new(r.Integer())
 		case "deletionTimestamp":
 			m.DeletionTimestamp = r.time()
 		case "finalizers":
@@ -120,9 +120,9 @@ func (r *metaReader) ownerReference() (owner metav1.OwnerReference) {
 		case "apiVersion":
 			owner.APIVersion = r.String()
 		case "blockOwnerDeletion":
-			owner.BlockOwnerDeletion = ptr.To(r.Boolean())
+			owner.BlockOwnerDeletion = new(r.Boolean())
 		case "controller":
-			owner.Controller = ptr.To(r.Boolean())
+			owner.Controller = new(r.Boolean())
 		case "kind":
 			owner.Kind = r.String()
 		case "name":

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -62,7 +61,7 @@ func applyManifests(ctx context.Context, mainConfig *restclient.Config, names ..
 				return fmt.Errorf("encode %s %s of %s: %w", kind.Kind, object.GetName(), name, err)
 			}
 			_, err = mainDynamic.Resource(mapping.Resource).Namespace(object.GetNamespace()).
-				Patch(ctx, object.GetName(), types.ApplyPatchType, content, metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true)})
+				Patch(ctx, object.GetName(), types.ApplyPatchType, content, metav1.PatchOptions{FieldManager: fieldManager, Force: new(true)})
 			if err != nil {
 				return fmt.Errorf("apply %s %s of %s to the main cluster: %w", kind.Kind, object.GetName(), name, err)
 			}

@@ -13,7 +13,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 )
@@ -55,7 +54,7 @@ func (convert Converter) Start(t testing.TB) *apiextensionsv1.WebhookConversion 
 		}
 	}), nil)
 	return &apiextensionsv1.WebhookConversion{
-		ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(server.URL + "/convert"), CABundle: authority},
+		ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: new(server.URL + "/convert"), CABundle: authority},
 		ConversionReviewVersions: []string{"v1"},
 	}
 }

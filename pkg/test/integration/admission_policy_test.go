@@ -144,7 +144,7 @@ func TestAdmissionPolicyParams(t *testing.T) {
 	if _, err := a.tryConfigMap(t, namespace, "limit", false, func(c *corev1.ConfigMap) { c.Data = map[string]string{"max": "1"} }); err != nil {
 		t.Fatal(err)
 	}
-	deny := ptr.To(admissionregistrationv1.DenyAction)
+	deny := new(admissionregistrationv1.DenyAction)
 	kinds := map[string]struct {
 		kind       *admissionregistrationv1.ParamKind
 		namespace  string
@@ -299,7 +299,7 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 			expect.Create(t, annexPolicies.MutatingAdmissionPolicies(), policy)
 			t.Cleanup(func() { deleteQuietly(t, annexPolicies.MutatingAdmissionPolicies().Delete, own) })
 			binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: own}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
-				PolicyName: own, ParamRef: &admissionregistrationv1.ParamRef{Name: "values", Namespace: own, ParameterNotFoundAction: ptr.To(admissionregistrationv1.DenyAction)}}}
+				PolicyName: own, ParamRef: &admissionregistrationv1.ParamRef{Name: "values", Namespace: own, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)}}}
 			expect.Create(t, annexPolicies.MutatingAdmissionPolicyBindings(), binding)
 			t.Cleanup(func() { deleteQuietly(t, annexPolicies.MutatingAdmissionPolicyBindings().Delete, own) })
 			path := "/api/v1/namespaces/" + test.namespace + "/configmaps?dryRun=All"

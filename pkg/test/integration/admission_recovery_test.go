@@ -12,7 +12,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/layer/corruption"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -90,7 +89,7 @@ func (a *annex) removePolicyAndWebhooks(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		mutating.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
+		mutating.Webhooks[0].FailurePolicy = new(admissionregistrationv1.Ignore)
 		_, err = configurations.MutatingWebhookConfigurations().Update(t.Context(), mutating, metav1.UpdateOptions{})
 		return err
 	})

@@ -22,7 +22,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -60,7 +59,7 @@ func newWebhookServer(t *testing.T, answer reviewHandler) *webhookServer {
 
 // client returns the client configuration of the server.
 func (s *webhookServer) client() admissionregistrationv1.WebhookClientConfig {
-	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(s.URL + "/review"), CABundle: s.authority}
+	return admissionregistrationv1.WebhookClientConfig{URL: new(s.URL + "/review"), CABundle: s.authority}
 }
 
 // requestsFor returns the requests about an object, in order.
@@ -90,7 +89,7 @@ var (
 // patchWith returns a webhook that patches the object.
 func patchWith(patch string) reviewHandler {
 	return func(w http.ResponseWriter, _ *http.Request, review *admissionv1.AdmissionReview) {
-		respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)})
+		respond(w, review, admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: new(admissionv1.PatchTypeJSONPatch)})
 	}
 }
 
@@ -113,7 +112,7 @@ func newWebhook(namespace, name string, client admissionregistrationv1.WebhookCl
 	h := hook{
 		Name: name + ".hook.example.com", ClientConfig: client, AdmissionReviewVersions: []string{"v1"},
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
-		SideEffects:       ptr.To(admissionregistrationv1.SideEffectClassNone),
+		SideEffects:       new(admissionregistrationv1.SideEffectClassNone),
 		Rules: []admissionregistrationv1.RuleWithOperations{{
 			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
 			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
@@ -125,8 +124,8 @@ func newWebhook(namespace, name string, client admissionregistrationv1.WebhookCl
 	return h
 }
 
-func ignoreFailures(h *hook) { h.FailurePolicy = ptr.To(admissionregistrationv1.Ignore) }
-func shortTimeout(h *hook)   { h.TimeoutSeconds = ptr.To[int32](1) }
+func ignoreFailures(h *hook) { h.FailurePolicy = new(admissionregistrationv1.Ignore) }
+func shortTimeout(h *hook)   { h.TimeoutSeconds = new(int32(1)) }
 
 // installMutatingWebhooks installs webhooks that may change objects.
 func (a *annex) installMutatingWebhooks(t *testing.T, name string, hooks ...hook) {
@@ -301,7 +300,7 @@ func TestAdmissionWebhookDryRun(t *testing.T) {
 	namespace := a.newNamespace(t)
 	server := newWebhookServer(t, allow)
 	a.installValidatingWebhooks(t, namespace, newWebhook(namespace, "none", server.client(), func(h *hook) {
-		h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassNoneOnDryRun)
+		h.SideEffects = new(admissionregistrationv1.SideEffectClassNoneOnDryRun)
 	}))
 	a.waitForWebhooks(t, namespace, server)
 	for _, dryRun := range []bool{true, false} {
@@ -317,7 +316,7 @@ func TestAdmissionWebhookDryRun(t *testing.T) {
 		t.Errorf("the field dryRun (-want +got):\n%s", diff)
 	}
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-some"}, Webhooks: []hook{
-		newWebhook(namespace, "some", server.client(), func(h *hook) { h.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassSome) })}}
+		newWebhook(namespace, "some", server.client(), func(h *hook) { h.SideEffects = new(admissionregistrationv1.SideEffectClassSome) })}}
 	_, err := a.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{})
 	expect.Error(t, err, `webhooks[0].sideEffects: Unsupported value: "Some"`)
 }
@@ -413,7 +412,7 @@ func TestAdmissionWebhookReinvocation(t *testing.T) {
 		}
 		patchWith(`[{"op":"add","path":"/data/second","value":"yes"}]`)(w, r, review)
 	})
-	again := func(h *hook) { h.ReinvocationPolicy = ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy) }
+	again := func(h *hook) { h.ReinvocationPolicy = new(admissionregistrationv1.IfNeededReinvocationPolicy) }
 	a.installMutatingWebhooks(t, namespace, newWebhook(namespace, "first", first.client(), again), newWebhook(namespace, "never", never.client()), newWebhook(namespace, "second", second.client(), again))
 	a.waitForWebhooks(t, namespace, second)
 	created, err := a.tryConfigMap(t, namespace, "one", false)

@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/crds"
@@ -72,7 +71,7 @@ func unreachableConversion() *apiextensionsv1.CustomResourceConversion {
 	return &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
 		Webhook: &apiextensionsv1.WebhookConversion{
-			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/unreachable")},
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/unreachable")},
 			ConversionReviewVersions: []string{"v1"},
 		},
 	}
@@ -155,7 +154,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 		}
 	}
 	down := convertAddresses.Start(t)
-	down.ClientConfig.URL = ptr.To("https://" + freeport.ForTest(t))
+	down.ClientConfig.URL = new("https://" + freeport.ForTest(t))
 	untrusted := convertAddresses.Start(t)
 	untrusted.ClientConfig.CABundle = nil
 	service := &apiextensionsv1.WebhookConversion{

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -67,7 +66,7 @@ func withFinalizer(meta *metav1.ObjectMeta) { meta.Finalizers = []string{testFin
 func (o *testObject) reference(blocks bool) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: o.kind.GroupVersion().String(), Kind: o.kind.Kind, Name: o.meta.Name, UID: o.meta.UID,
-		BlockOwnerDeletion: ptr.To(blocks),
+		BlockOwnerDeletion: new(blocks),
 	}
 }
 

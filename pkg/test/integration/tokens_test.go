@@ -26,7 +26,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/util/keyutil"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/etcd/embeddedetcd/etcdtest"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -104,7 +103,7 @@ func TestServiceAccountTokens(t *testing.T) {
 	if !a.authenticates(t, answer.Status.Token) {
 		t.Error("it is refused")
 	}
-	_, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](60)})
+	_, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(60))})
 	expect.Error(t, err, "spec.expirationSeconds", "10 minutes")
 	for kind, name := range map[string]string{"Pod": "p", "Node": "n"} {
 		_, err := a.tryCreateToken(t, namespace, authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name}})
@@ -254,7 +253,7 @@ func TestSigningKeyRotation(t *testing.T) {
 	a = a.restart(t, "--service-account-signing-key-file="+next, "--service-account-key-file="+filepath.Join(a.DataDir, "pki", "service-account.key"),
 		"--service-account-max-token-expiration=1h", "--service-account-issuer=https://tokens.example", "--service-account-issuer=https://annex.local",
 		"--api-audiences=annex,https://annex.local", "--service-account-jwks-uri=https://tokens.example/keys")
-	answer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](7200)})
+	answer := a.createToken(t, namespace, authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(7200))})
 	if *answer.Spec.ExpirationSeconds != 3600 {
 		t.Errorf("valid for %d seconds, more than allowed", *answer.Spec.ExpirationSeconds)
 	}

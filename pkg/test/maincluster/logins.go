@@ -15,7 +15,6 @@ import (
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/freeport"
 )
@@ -98,7 +97,7 @@ func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, namespace, name 
 	if err != nil {
 		return "", fmt.Errorf("create a client of the main cluster: %w", err)
 	}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(tokenLifetime.Seconds()))}}
 	granted, err := mainClient.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("request a token for service account %s/%s of the main cluster: %w", namespace, name, err)

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -42,7 +41,7 @@ func newProfile(path string) *v1alpha1.InjectionProfile {
 }
 
 func newDefinition() *apiextensionsv1.CustomResourceDefinition {
-	open := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
+	open := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "jobs.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
@@ -95,7 +94,7 @@ func TestAdmit(t *testing.T) {
 	t.Parallel()
 	plugin := newPlugin(t)
 	deleted := job("in", "main")
-	deleted.SetDeletionTimestamp(ptr.To(metav1.Unix(1, 0)))
+	deleted.SetDeletionTimestamp(new(metav1.Unix(1, 0)))
 	refusing := job("in", "main")
 	refusing.SetAnnotations(map[string]string{v1alpha1.InjectAnnotation: "no"})
 	other := jobs

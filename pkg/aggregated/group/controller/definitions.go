@@ -112,7 +112,7 @@ func (r *reconciler) deleteDefinition(ctx context.Context, main, annex *group.De
 		return nil
 	}
 	klog.FromContext(ctx).Info("Deleting a definition and its objects, because it was deleted in the main cluster", "definition", main.Name)
-	err = r.AnnexDefinitions.Delete(ctx, annex.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(annex.UID)}})
+	err = r.AnnexDefinitions.Delete(ctx, annex.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(annex.UID)}})
 	return wrap(ignoreGone(err), "delete custom resource definition %s in annex: %w", annex.Name)
 }
 
@@ -135,7 +135,7 @@ func (r *reconciler) writeDefinition(ctx context.Context, current, wanted *group
 	// A retry would fail too.
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) {
 		logger.V(1).Info("Annex refuses the main cluster's definition", "err", err)
-		return ptr.To(group.Rejected(err)), nil
+		return new(group.Rejected(err)), nil
 	}
 	if err == nil {
 		logger.V(1).Info("Wrote the main cluster's definition into annex", "new", current == nil)
@@ -150,7 +150,7 @@ func (r *reconciler) record(ctx context.Context, s *group.State, current *group.
 			return err
 		}
 	}
-	return r.writeTakeover(ctx, current.Name, ptr.To(group.TakeoverOf(current)))
+	return r.writeTakeover(ctx, current.Name, new(group.TakeoverOf(current)))
 }
 
 // writeTakeover records which definition of annex may be published, or none. Clients may write the HostedResource all the

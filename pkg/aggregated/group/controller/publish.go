@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -161,7 +160,7 @@ func (r *reconciler) remove(ctx context.Context, s *group.State, current *group.
 // point to annex for a new reason.
 func (r *reconciler) deleteAPIService(ctx context.Context, current *group.APIService, what string) error {
 	err := r.MainAPIServices.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-		UID: ptr.To(current.UID), ResourceVersion: ptr.To(current.ResourceVersion),
+		UID: new(current.UID), ResourceVersion: new(current.ResourceVersion),
 	}})
 	if err == nil {
 		klog.FromContext(ctx).Info(what, "apiService", current.Name)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
@@ -74,7 +73,7 @@ func TestHealing(t *testing.T) {
 		wait(writeInterval)
 		right := expect.Get(t, f.apiServices, v1Name)
 		for what, edit := range map[string]func(*group.APIService){
-			"wrong port":    func(a *group.APIService) { a.Spec.Service.Port = ptr.To[int32](1) },
+			"wrong port":    func(a *group.APIService) { a.Spec.Service.Port = new(int32(1)) },
 			"wrong service": func(a *group.APIService) { a.Spec.Service.Name = "other" },
 			"wrong CA":      func(a *group.APIService) { a.Spec.CABundle = []byte("other") },
 			"not verified":  func(a *group.APIService) { a.Spec.CABundle, a.Spec.InsecureSkipTLSVerify = nil, true },
@@ -94,7 +93,7 @@ func TestHealing(t *testing.T) {
 
 		// Repeated changes are not reverted immediately each time.
 		for range 100 {
-			f.edit(v1Name, func(a *group.APIService) { a.Spec.Service.Port = ptr.To[int32](1) })
+			f.edit(v1Name, func(a *group.APIService) { a.Spec.Service.Port = new(int32(1)) })
 			wait(50 * time.Millisecond)
 		}
 		wait(time.Second)

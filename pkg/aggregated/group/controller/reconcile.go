@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -210,7 +209,7 @@ func (r *reconciler) checkMigration(ctx context.Context, s *group.State) error {
 // order creates the Migration that the labels order, or deletes it.
 func (r *reconciler) order(ctx context.Context, p *group.Plan) error {
 	if of := p.Forget; of != nil {
-		err := r.AnnexMigrations.Delete(ctx, of.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(of.UID)}})
+		err := r.AnnexMigrations.Delete(ctx, of.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(of.UID)}})
 		return wrap(ignoreGone(err), "delete migration %s, which has completed: %w", of.Name)
 	}
 	if p.Order == nil {

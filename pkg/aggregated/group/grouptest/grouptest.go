@@ -12,7 +12,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 )
@@ -88,7 +87,7 @@ func WithoutFinalizer(crd *apiextensionsv1.CustomResourceDefinition) { crd.Final
 
 // Leaving is being deleted.
 func Leaving(crd *apiextensionsv1.CustomResourceDefinition) {
-	crd.DeletionTimestamp = ptr.To(metav1.NewTime(time.Unix(1, 0)))
+	crd.DeletionTimestamp = new(metav1.NewTime(time.Unix(1, 0)))
 }
 
 // ShortName has another short name.
@@ -121,7 +120,7 @@ func Local(group, version string) *apiregistrationv1.APIService {
 func Elsewhere(group, version, namespace, name string) *apiregistrationv1.APIService {
 	made := Local(group, version)
 	made.Labels, made.Status = nil, apiregistrationv1.APIServiceStatus{}
-	made.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: namespace, Name: name, Port: ptr.To[int32](443)}
+	made.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: namespace, Name: name, Port: new(int32(443))}
 	return made
 }
 

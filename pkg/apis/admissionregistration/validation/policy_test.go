@@ -10,14 +10,13 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/cel/environment"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 func match(resources ...string) *admissionregistrationv1.MatchResources {
 	return &admissionregistrationv1.MatchResources{
-		MatchPolicy: ptr.To(admissionregistrationv1.Equivalent), NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+		MatchPolicy: new(admissionregistrationv1.Equivalent), NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
 		ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: rule(resources...)}},
 	}
 }
@@ -28,7 +27,7 @@ func validValidating() *validatingSample {
 	return &validatingSample{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			FailurePolicy: ptr.To(admissionregistrationv1.Fail), MatchConstraints: match("configmaps"),
+			FailurePolicy: new(admissionregistrationv1.Fail), MatchConstraints: match("configmaps"),
 			Validations: []admissionregistrationv1.Validation{{Expression: "object.data.size() < 2"}},
 		},
 	}
@@ -52,7 +51,7 @@ func TestValidatingPolicies(t *testing.T) {
 			"spec.validations: Required value: validations or auditAnnotations must contain at least one item",
 			"spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item"}},
 		"failure policy": {func(p *validatingSample) {
-			p.Spec.FailurePolicy = ptr.To[admissionregistrationv1.FailurePolicyType]("x")
+			p.Spec.FailurePolicy = new(admissionregistrationv1.FailurePolicyType("x"))
 		}, []string{"spec.failurePolicy: Unsupported"}},
 		"nothing matched": {func(p *validatingSample) { p.Spec.MatchConstraints = &admissionregistrationv1.MatchResources{} }, []string{
 			"spec.matchConstraints.matchPolicy: Required", "spec.matchConstraints.namespaceSelector: Required", "spec.matchConstraints.objectSelector: Required",
@@ -110,7 +109,7 @@ func TestValidatingPolicies(t *testing.T) {
 		"lines in a message":  {validation(admissionregistrationv1.Validation{Expression: "true", Message: "a\nb"}), []string{`spec.validations[0].message: Invalid value: "a\nb": must not contain line breaks`}},
 		"message that is not": {validation(admissionregistrationv1.Validation{Expression: "true", MessageExpression: "1"}), []string{`spec.validations[0].messageExpression: Invalid value: "1": must evaluate to string but got int`}},
 		"rights in a message": {validation(admissionregistrationv1.Validation{Expression: "true", MessageExpression: "string(authorizer.path('/').check('get').allowed())"}), []string{`spec.validations[0].messageExpression: Invalid value`}},
-		"reason":              {validation(admissionregistrationv1.Validation{Expression: "true", Reason: ptr.To(metav1.StatusReasonGone)}), []string{`spec.validations[0].reason: Unsupported value: "Gone": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge"`}},
+		"reason":              {validation(admissionregistrationv1.Validation{Expression: "true", Reason: new(metav1.StatusReasonGone)}), []string{`spec.validations[0].reason: Unsupported value: "Gone": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge"`}},
 
 		"annotations": {annotations(admissionregistrationv1.AuditAnnotation{Key: "who", ValueExpression: "request.userInfo.username"}, admissionregistrationv1.AuditAnnotation{Key: "maybe", ValueExpression: "null"}), nil},
 		"annotations that are wrong": {annotations(
@@ -204,7 +203,7 @@ func validMutating() *mutatingSample {
 	return &mutatingSample{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			FailurePolicy: ptr.To(admissionregistrationv1.Fail), MatchConstraints: match("configmaps"), ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			FailurePolicy: new(admissionregistrationv1.Fail), MatchConstraints: match("configmaps"), ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 			Mutations: []admissionregistrationv1.Mutation{{
 				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
 				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{metadata: Object.metadata{labels: {"a": "b"}}}`},
@@ -267,7 +266,7 @@ func TestBindings(t *testing.T) {
 	ref := func(ref admissionregistrationv1.ParamRef) func(*admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec) {
 		return func(s *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec) { s.ParamRef = &ref }
 	}
-	deny := ptr.To(admissionregistrationv1.DenyAction)
+	deny := new(admissionregistrationv1.DenyAction)
 	type spec = admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec
 	tests := map[string]struct {
 		change func(*spec)
@@ -279,10 +278,10 @@ func TestBindings(t *testing.T) {
 		"params by name":    {ref(admissionregistrationv1.ParamRef{Name: "a", ParameterNotFoundAction: deny}), nil},
 		"params by labels":  {ref(admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: deny}), nil},
 		"params by neither": {ref(admissionregistrationv1.ParamRef{}), []string{"spec.paramRef: Required value: one of name or selector must be specified", "spec.paramRef.parameterNotFoundAction: Required"}},
-		"params by both": {ref(admissionregistrationv1.ParamRef{Name: "a/b", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "-"}}, ParameterNotFoundAction: ptr.To[admissionregistrationv1.ParameterNotFoundActionType]("x")}), []string{
+		"params by both": {ref(admissionregistrationv1.ParamRef{Name: "a/b", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "-"}}, ParameterNotFoundAction: new(admissionregistrationv1.ParameterNotFoundActionType("x"))}), []string{
 			`spec.paramRef.name: Invalid value: "a/b"`, `spec.paramRef.selector.matchLabels: Invalid value: "-"`,
 			"spec.paramRef.name: Forbidden: name and selector are mutually exclusive", "spec.paramRef.selector: Forbidden", `spec.paramRef.parameterNotFoundAction: Unsupported value: "x": supported values: "Deny", "Allow"`}},
-		"an empty action": {ref(admissionregistrationv1.ParamRef{Name: "a", ParameterNotFoundAction: ptr.To[admissionregistrationv1.ParameterNotFoundActionType]("")}), []string{"spec.paramRef.parameterNotFoundAction: Required"}},
+		"an empty action": {ref(admissionregistrationv1.ParamRef{Name: "a", ParameterNotFoundAction: new(admissionregistrationv1.ParameterNotFoundActionType(""))}), []string{"spec.paramRef.parameterNotFoundAction: Required"}},
 		"matched":         {func(s *spec) { s.MatchResources = &admissionregistrationv1.MatchResources{} }, []string{"spec.matchResources.matchPolicy: Required", "spec.matchResources.namespaceSelector: Required", "spec.matchResources.objectSelector: Required"}},
 	}
 	for name, test := range tests {

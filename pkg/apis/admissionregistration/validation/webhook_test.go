@@ -9,7 +9,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -28,9 +27,9 @@ func condition(name, expression string) admissionregistrationv1.MatchCondition {
 func validHook() admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name:                    "hook.example.com",
-		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:8443/path")},
+		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:8443/path")},
 		Rules:                   []admissionregistrationv1.RuleWithOperations{rule("configmaps")},
-		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+		SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"},
 	}
 }
@@ -68,23 +67,23 @@ func TestWebhooks(t *testing.T) {
 		"no client":          {func(w *mutatingHook) { w.ClientConfig.URL = nil }, []string{"webhooks[0].clientConfig: Required value: exactly one of url or service is required"}},
 		"two clients": {func(w *mutatingHook) { w.ClientConfig.Service = &admissionregistrationv1.ServiceReference{} },
 			[]string{"webhooks[0].clientConfig: Required value: exactly one of url or service is required"}},
-		"plain http":            {func(w *mutatingHook) { w.ClientConfig.URL = ptr.To("http://a/b") }, []string{"webhooks[0].clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme"}},
-		"a password in the URL": {func(w *mutatingHook) { w.ClientConfig.URL = ptr.To("https://u:p@a/b") }, []string{"webhooks[0].clientConfig.url: Invalid value: \"u:p\": user information is not permitted"}},
-		"a query":               {func(w *mutatingHook) { w.ClientConfig.URL = ptr.To("https://a/b?c=d") }, []string{"webhooks[0].clientConfig.url: Invalid value: \"c=d\": query parameters are not permitted"}},
+		"plain http":            {func(w *mutatingHook) { w.ClientConfig.URL = new("http://a/b") }, []string{"webhooks[0].clientConfig.url: Invalid value: \"http\": 'https' is the only allowed URL scheme"}},
+		"a password in the URL": {func(w *mutatingHook) { w.ClientConfig.URL = new("https://u:p@a/b") }, []string{"webhooks[0].clientConfig.url: Invalid value: \"u:p\": user information is not permitted"}},
+		"a query":               {func(w *mutatingHook) { w.ClientConfig.URL = new("https://a/b?c=d") }, []string{"webhooks[0].clientConfig.url: Invalid value: \"c=d\": query parameters are not permitted"}},
 		"a Service": {func(w *mutatingHook) {
-			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Name: "n", Namespace: "ns", Port: ptr.To[int32](443)}}
+			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Name: "n", Namespace: "ns", Port: new(int32(443))}}
 		}, nil},
 		"a Service without a name, on no port": {func(w *mutatingHook) {
-			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Port: ptr.To[int32](0)}}
+			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{Namespace: "ns", Port: new(int32(0))}}
 		}, []string{"webhooks[0].clientConfig.service.name: Required value", "webhooks[0].clientConfig.service.port: Invalid value: 0"}},
-		"failure policy":    {func(w *mutatingHook) { w.FailurePolicy = ptr.To[admissionregistrationv1.FailurePolicyType]("Retry") }, []string{`webhooks[0].failurePolicy: Unsupported value: "Retry": supported values: "Fail", "Ignore"`}},
-		"match policy":      {func(w *mutatingHook) { w.MatchPolicy = ptr.To[admissionregistrationv1.MatchPolicyType]("x") }, []string{`webhooks[0].matchPolicy: Unsupported value: "x": supported values: "Equivalent", "Exact"`}},
+		"failure policy":    {func(w *mutatingHook) { w.FailurePolicy = new(admissionregistrationv1.FailurePolicyType("Retry")) }, []string{`webhooks[0].failurePolicy: Unsupported value: "Retry": supported values: "Fail", "Ignore"`}},
+		"match policy":      {func(w *mutatingHook) { w.MatchPolicy = new(admissionregistrationv1.MatchPolicyType("x")) }, []string{`webhooks[0].matchPolicy: Unsupported value: "x": supported values: "Equivalent", "Exact"`}},
 		"no side effects":   {func(w *mutatingHook) { w.SideEffects = nil }, []string{"webhooks[0].sideEffects: Required value: must specify one of None, NoneOnDryRun"}},
-		"some side effects": {func(w *mutatingHook) { w.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassSome) }, []string{`webhooks[0].sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"`}},
-		"no timeout":        {func(w *mutatingHook) { w.TimeoutSeconds = ptr.To[int32](0) }, []string{"webhooks[0].timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"}},
-		"long timeout":      {func(w *mutatingHook) { w.TimeoutSeconds = ptr.To[int32](31) }, []string{"webhooks[0].timeoutSeconds: Invalid value: 31"}},
+		"some side effects": {func(w *mutatingHook) { w.SideEffects = new(admissionregistrationv1.SideEffectClassSome) }, []string{`webhooks[0].sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"`}},
+		"no timeout":        {func(w *mutatingHook) { w.TimeoutSeconds = new(int32(0)) }, []string{"webhooks[0].timeoutSeconds: Invalid value: 0: the timeout value must be between 1 and 30 seconds"}},
+		"long timeout":      {func(w *mutatingHook) { w.TimeoutSeconds = new(int32(31)) }, []string{"webhooks[0].timeoutSeconds: Invalid value: 31"}},
 		"reinvocation": {func(w *mutatingHook) {
-			w.ReinvocationPolicy = ptr.To[admissionregistrationv1.ReinvocationPolicyType]("Always")
+			w.ReinvocationPolicy = new(admissionregistrationv1.ReinvocationPolicyType("Always"))
 		}, []string{`webhooks[0].reinvocationPolicy: Unsupported value: "Always": supported values: "IfNeeded", "Never"`}},
 		"namespace selector": {func(w *mutatingHook) {
 			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "-"}}
@@ -109,7 +108,7 @@ func TestWebhooks(t *testing.T) {
 			"webhooks[0].rules[0].resources: Invalid value: [\"*\",\"a\"]: if '*' is present, must not specify other resources without subresources"}},
 		"unknown operation, empty version, scope": {rules(admissionregistrationv1.RuleWithOperations{
 			Operations: []admissionregistrationv1.OperationType{"PATCH"},
-			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{""}, Resources: []string{""}, Scope: ptr.To[admissionregistrationv1.ScopeType]("x")},
+			Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{""}, Resources: []string{""}, Scope: new(admissionregistrationv1.ScopeType("x"))},
 		}), []string{
 			`webhooks[0].rules[0].operations[0]: Unsupported value: "PATCH": supported values: "*", "CONNECT", "CREATE", "DELETE", "UPDATE"`,
 			"webhooks[0].rules[0].apiVersions[0]: Required", "webhooks[0].rules[0].resources[0]: Required",
@@ -174,7 +173,7 @@ func TestWebhookUpdates(t *testing.T) {
 		// want are the errors without a stored object that tolerates them.
 		want string
 	}{
-		"side effects": {func(w *mutatingHook) { w.SideEffects = ptr.To(admissionregistrationv1.SideEffectClassUnknown) }, nil,
+		"side effects": {func(w *mutatingHook) { w.SideEffects = new(admissionregistrationv1.SideEffectClassUnknown) }, nil,
 			"webhooks[0].sideEffects: Unsupported value"},
 		"review versions": {func(w *mutatingHook) { w.AdmissionReviewVersions = []string{"v2"} }, nil,
 			"webhooks[0].admissionReviewVersions: Invalid value"},

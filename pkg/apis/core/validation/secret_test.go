@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -80,11 +79,11 @@ func TestValidateSecretUpdate(t *testing.T) {
 			want: []string{`type: Invalid value: "b": field is immutable`},
 		},
 		{
-			name: "immutable data", immutable: ptr.To(true), mutate: func(s *corev1.Secret) { s.Data["k"] = []byte("2") },
+			name: "immutable data", immutable: new(true), mutate: func(s *corev1.Secret) { s.Data["k"] = []byte("2") },
 			want: []string{"data" + immutable},
 		},
 		{
-			name: "immutable for good", immutable: ptr.To(true), mutate: func(s *corev1.Secret) { s.Immutable = ptr.To(false) },
+			name: "immutable for good", immutable: new(true), mutate: func(s *corev1.Secret) { s.Immutable = new(false) },
 			want: []string{"immutable" + immutable},
 		},
 	}

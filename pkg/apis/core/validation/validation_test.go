@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/core/validation"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -176,10 +175,10 @@ func TestValidateConfigMapUpdate(t *testing.T) {
 		want      []string
 	}{
 		{name: "mutable", mutate: func(c *corev1.ConfigMap) { c.Data["a"] = "2" }},
-		{name: "becomes immutable", mutate: func(c *corev1.ConfigMap) { c.Immutable, c.Data["a"] = ptr.To(true), "2" }},
-		{name: "labels of an immutable one", immutable: ptr.To(true), mutate: func(c *corev1.ConfigMap) { c.Labels = map[string]string{"x": "y"} }},
+		{name: "becomes immutable", mutate: func(c *corev1.ConfigMap) { c.Immutable, c.Data["a"] = new(true), "2" }},
+		{name: "labels of an immutable one", immutable: new(true), mutate: func(c *corev1.ConfigMap) { c.Labels = map[string]string{"x": "y"} }},
 		{
-			name: "immutable", immutable: ptr.To(true),
+			name: "immutable", immutable: new(true),
 			mutate: func(c *corev1.ConfigMap) { c.Immutable, c.Data, c.BinaryData["b"] = nil, nil, []byte("2") },
 			want:   []string{"immutable" + immutable, "data" + immutable, "binaryData" + immutable},
 		},

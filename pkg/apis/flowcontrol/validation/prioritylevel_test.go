@@ -9,7 +9,6 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apis/flowcontrol/validation"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -21,7 +20,7 @@ func priorityLevel() *flowcontrolv1.PriorityLevelConfiguration {
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type: flowcontrolv1.PriorityLevelEnablementLimited,
 			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-				NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](100), BorrowingLimitPercent: ptr.To[int32](0),
+				NominalConcurrencyShares: new(int32(0)), LendablePercent: new(int32(100)), BorrowingLimitPercent: new(int32(0)),
 				LimitResponse: flowcontrolv1.LimitResponse{
 					Type:    flowcontrolv1.LimitResponseTypeQueue,
 					Queuing: &flowcontrolv1.QueuingConfiguration{Queues: 64, HandSize: 8, QueueLengthLimit: 50},
@@ -64,8 +63,8 @@ func TestValidatePriorityLevelConfiguration(t *testing.T) {
 			"spec.limited: Forbidden",
 		}},
 		"unknown type and no response": {func(l *level) {
-			l.Spec.Type, l.Spec.Exempt = "Free", &flowcontrolv1.ExemptPriorityLevelConfiguration{LendablePercent: ptr.To[int32](-1)}
-			l.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{LendablePercent: ptr.To[int32](-1)}
+			l.Spec.Type, l.Spec.Exempt = "Free", &flowcontrolv1.ExemptPriorityLevelConfiguration{LendablePercent: new(int32(-1))}
+			l.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{LendablePercent: new(int32(-1))}
 		}, []string{"spec.type: Unsupported value", "spec.exempt: Forbidden", "spec.limited: Forbidden", inResponse + ".type: Required value"}},
 		"unknown type and response": {func(l *level) {
 			l.Spec.Type, l.Spec.Limited.LimitResponse.Type = "Free", "Ignore"
@@ -73,7 +72,7 @@ func TestValidatePriorityLevelConfiguration(t *testing.T) {
 		"limited and exempt": {func(l *level) { l.Spec.Exempt = &flowcontrolv1.ExemptPriorityLevelConfiguration{} }, []string{"spec.exempt: Forbidden"}},
 		"no limits":          {func(l *level) { l.Spec.Limited = nil }, []string{"spec.limited: Required value"}},
 		"numbers": {limited(func(l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
-			l.NominalConcurrencyShares, l.LendablePercent, l.BorrowingLimitPercent = ptr.To[int32](-1), ptr.To[int32](101), ptr.To[int32](-2)
+			l.NominalConcurrencyShares, l.LendablePercent, l.BorrowingLimitPercent = new(int32(-1)), new(int32(101)), new(int32(-2))
 		}), []string{
 			"spec.limited.nominalConcurrencyShares: Invalid value: -1: must be a non-negative integer",
 			"spec.limited.lendablePercent: Invalid value: 101: must be between 0 and 100, inclusive",
@@ -117,13 +116,13 @@ func TestMandatoryPriorityLevelsAreFixed(t *testing.T) {
 	t.Parallel()
 	catchAll := bootstrap.MandatoryPriorityLevelConfigurationCatchAll.DeepCopy()
 	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(catchAll))
-	catchAll.Spec.Limited.NominalConcurrencyShares = ptr.To[int32](6)
+	catchAll.Spec.Limited.NominalConcurrencyShares = new(int32(6))
 	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(catchAll), "spec: Invalid value: ")
 
 	exempt := bootstrap.MandatoryPriorityLevelConfigurationExempt.DeepCopy()
-	exempt.Spec.Exempt.LendablePercent = ptr.To[int32](50)
+	exempt.Spec.Exempt.LendablePercent = new(int32(50))
 	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(exempt))
-	exempt.Spec.Exempt.LendablePercent = ptr.To[int32](-1)
+	exempt.Spec.Exempt.LendablePercent = new(int32(-1))
 	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(exempt), "spec.exempt.lendablePercent: Invalid value: -1")
 	exempt.Spec = *priorityLevel().Spec.DeepCopy()
 	expect.FieldErrors(t, validation.ValidatePriorityLevelConfiguration(exempt),

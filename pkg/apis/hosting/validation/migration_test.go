@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -66,7 +65,7 @@ func TestValidateMigration(t *testing.T) {
 			m.Spec.Operation, m.Spec.ExemptWebhooks = hostingv1alpha1.MigrationFinalize, true
 		}, []string{"spec.exemptWebhooks: Invalid value"}},
 		"exempt resource": {func(m *hostingv1alpha1.Migration) { m.Spec.ExemptWebhooks = true }, []string{"spec.exemptWebhooks: Invalid value"}},
-		"negative time":   {func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = ptr.To[int32](-1) }, []string{"spec.ttlSecondsAfterFinished: Invalid value"}},
+		"negative time":   {func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = new(int32(-1)) }, []string{"spec.ttlSecondsAfterFinished: Invalid value"}},
 		"negative rate":   {func(m *hostingv1alpha1.Migration) { m.Spec.ObjectsPerSecond = -1 }, []string{"spec.objectsPerSecond: Invalid value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +85,7 @@ func TestValidateMigrationUpdate(t *testing.T) {
 		"labels":                {change: func(m *hostingv1alpha1.Migration) { m.Labels = map[string]string{"a": "b"} }},
 		"confirmed":             {change: func(m *hostingv1alpha1.Migration) { m.Spec.Confirmed = true }},
 		"exempt":                {change: func(m *hostingv1alpha1.Migration) { m.Spec = groupMove; m.Spec.ExemptWebhooks = true }, old: func(m *hostingv1alpha1.Migration) { m.Spec = groupMove }},
-		"kept shorter":          {change: func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = ptr.To[int32](0) }},
+		"kept shorter":          {change: func(m *hostingv1alpha1.Migration) { m.Spec.TTLSecondsAfterFinished = new(int32(0)) }},
 		"another Store":         {change: func(m *hostingv1alpha1.Migration) { m.Spec.StoreName = "slow" }, want: []string{"spec: Invalid value"}},
 		"not Manual any longer": {change: func(m *hostingv1alpha1.Migration) { m.Spec.Switch = hostingv1alpha1.MigrationSwitchAutomatic }, want: []string{"spec: Invalid value"}},
 		"finalizer removed":     {change: release, want: []string{"metadata.finalizers: Forbidden"}},
@@ -124,7 +123,7 @@ func TestValidateMigrationStatusUpdate(t *testing.T) {
 		},
 		"negative": {
 			change: func(m *hostingv1alpha1.Migration) {
-				m.Status.Objects, m.Status.CopiedObjects, m.Status.CopiedBytes, m.Status.Lag = -1, -1, -1, ptr.To[int64](-1)
+				m.Status.Objects, m.Status.CopiedObjects, m.Status.CopiedBytes, m.Status.Lag = -1, -1, -1, new(int64(-1))
 			},
 			want: []string{"status.objects: Invalid value", "status.copiedObjects: Invalid value", "status.copiedBytes: Invalid value", "status.lag: Invalid value"},
 		},

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -294,9 +293,9 @@ func TestValidateStoreStatusUpdate(t *testing.T) {
 			name: "full",
 			status: hostingv1alpha1.StoreStatus{
 				Conditions:   []metav1.Condition{readyCondition},
-				DatabaseSize: ptr.To(resource.MustParse("20Mi")),
-				SizeInUse:    ptr.To(resource.MustParse("0")),
-				Quota:        ptr.To(resource.MustParse("8Gi")),
+				DatabaseSize: new(resource.MustParse("20Mi")),
+				SizeInUse:    new(resource.MustParse("0")),
+				Quota:        new(resource.MustParse("8Gi")),
 				Objects:      12,
 				Members:      []hostingv1alpha1.StoreMember{{ID: "8e9e05c52164694d"}, {ID: "91bc3c398fb3c146"}},
 				Version:      "3.7.3",
@@ -305,9 +304,9 @@ func TestValidateStoreStatusUpdate(t *testing.T) {
 		{
 			name: "negative",
 			status: hostingv1alpha1.StoreStatus{
-				DatabaseSize: ptr.To(resource.MustParse("-1")),
-				SizeInUse:    ptr.To(resource.MustParse("-1")),
-				Quota:        ptr.To(resource.MustParse("-1")),
+				DatabaseSize: new(resource.MustParse("-1")),
+				SizeInUse:    new(resource.MustParse("-1")),
+				Quota:        new(resource.MustParse("-1")),
 				Objects:      -1,
 				Resources:    -1,
 			},

@@ -15,7 +15,6 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
@@ -51,13 +50,13 @@ var editable = map[string]*rule{
 	"annotations": newRule(mapOf(ofType("string")), false),
 	"labels":      newRule(mapOf(ofType("string")), false),
 	"finalizers": newRule(&apiextensionsv1.JSONSchemaProps{
-		Type: "array", XListType: ptr.To("set"), Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+		Type: "array", XListType: new("set"), Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
 			Type: "string", Pattern: "/", // upstream warns of names without a domain
 		}},
 	}, false),
 	"ownerReferences": newRule(&apiextensionsv1.JSONSchemaProps{
-		Type: "array", XListType: ptr.To("map"), XListMapKeys: []string{"uid"}, Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
-			Type: "object", XMapType: ptr.To("atomic"), Required: []string{"apiVersion", "kind", "name", "uid"},
+		Type: "array", XListType: new("map"), XListMapKeys: []string{"uid"}, Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", XMapType: new("atomic"), Required: []string{"apiVersion", "kind", "name", "uid"},
 			Properties: map[string]apiextensionsv1.JSONSchemaProps{
 				"apiVersion": *ofType("string"), "kind": *ofType("string"), "name": *ofType("string"), "uid": *ofType("string"),
 				"controller": *ofType("boolean"), "blockOwnerDeletion": *ofType("boolean"),

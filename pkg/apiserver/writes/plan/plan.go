@@ -16,7 +16,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/storage/canonicaljson"
 )
@@ -104,7 +103,7 @@ func NewSchema(definition *apiextensionsv1.CustomResourceDefinition, version str
 		schema.Properties = map[string]apiextensionsv1.JSONSchemaProps{}
 	}
 	for _, always := range []string{"apiVersion", "kind", "metadata"} { // checked by Plan
-		schema.Properties[always] = apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: ptr.To(true)}
+		schema.Properties[always] = apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: new(true)}
 	}
 	subresources, err := apihelpers.GetSubresourcesForVersion(definition, version)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -323,7 +322,7 @@ func TestNewSchema(t *testing.T) {
 	t.Parallel()
 	type definition = apiextensionsv1.CustomResourceDefinition
 	root := func(d *definition) *apiextensionsv1.JSONSchemaProps { return d.Spec.Versions[0].Schema.OpenAPIV3Schema }
-	name := map[string]apiextensionsv1.JSONSchemaProps{"name": {Type: "string", MaxLength: ptr.To(int64(5))}}
+	name := map[string]apiextensionsv1.JSONSchemaProps{"name": {Type: "string", MaxLength: new(int64(5))}}
 	for description, change := range map[string]func(*definition){
 		"no schema":       func(d *definition) { d.Spec.Versions[0].Schema = nil },
 		"another version": func(d *definition) { d.Spec.Versions[0].Name = "v2" },
@@ -332,9 +331,9 @@ func TestNewSchema(t *testing.T) {
 			root(d).Properties["metadata"] = apiextensionsv1.JSONSchemaProps{Type: "object", Properties: name}
 		},
 		"an unsure root": func(d *definition) {
-			root(d).AllOf = []apiextensionsv1.JSONSchemaProps{{MinProperties: ptr.To(int64(4))}}
+			root(d).AllOf = []apiextensionsv1.JSONSchemaProps{{MinProperties: new(int64(4))}}
 		},
-		"a root without a type": func(d *definition) { root(d).Type, root(d).XPreserveUnknownFields = "", ptr.To(true) },
+		"a root without a type": func(d *definition) { root(d).Type, root(d).XPreserveUnknownFields = "", new(true) },
 	} {
 		d := gadgets(t, gadgetSchema)
 		change(d)

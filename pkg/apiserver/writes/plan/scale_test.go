@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
@@ -15,7 +14,7 @@ import (
 func TestScale(t *testing.T) {
 	t.Parallel()
 	s := newScale(&apiextensionsv1.CustomResourceSubresourceScale{
-		SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas", LabelSelectorPath: ptr.To(".status.selector"),
+		SpecReplicasPath: ".spec.replicas", StatusReplicasPath: ".status.replicas", LabelSelectorPath: new(".status.selector"),
 	})
 	for object, want := range map[string]bool{
 		`{}`:                                true,

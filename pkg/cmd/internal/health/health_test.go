@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
@@ -325,7 +324,7 @@ func TestDeletions(t *testing.T) {
 	held := func(name string, deleted bool, finalizers ...string) *apiextensionsv1.CustomResourceDefinition {
 		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}}
 		if deleted {
-			crd.DeletionTimestamp = ptr.To(metav1.NewTime(noon))
+			crd.DeletionTimestamp = new(metav1.NewTime(noon))
 			crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Message: "1 left"}}
 		}
 		return crd

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/aggregated/group/grouptest"
 	"github.com/annex-dev/annex/pkg/aggregated/servingca"
@@ -66,7 +65,7 @@ func TestEndpoints(t *testing.T) {
 		for i, is := range ready {
 			made.Endpoints = append(made.Endpoints, discoveryv1.Endpoint{
 				Addresses:  []string{name},
-				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(is)},
+				Conditions: discoveryv1.EndpointConditions{Ready: new(is)},
 				TargetRef:  &corev1.ObjectReference{Kind: "Pod", Name: "annex-" + string(rune('a'+i))},
 			})
 		}
@@ -87,7 +86,7 @@ func lease(holder string, renewed time.Duration) *coordinationv1.Lease {
 	at := metav1.NewMicroTime(noon.Add(-renewed))
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: manifestNamespace, Name: manifestLease},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: ptr.To(int32(15))},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at, LeaseDurationSeconds: new(int32(15))},
 	}
 }
 

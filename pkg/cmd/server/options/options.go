@@ -22,7 +22,6 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	basecompatibility "k8s.io/component-base/compatibility"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/version"
 )
@@ -103,7 +102,7 @@ func registerVersion() {
 // Flags returns all flags, grouped as --help shows them.
 func (o *Options) Flags() cliflag.NamedFlagSets {
 	if o.flags == nil {
-		o.flags = ptr.To(o.newFlags())
+		o.flags = new(o.newFlags())
 	}
 	return *o.flags
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/controller/framework/controllertest"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -116,7 +115,7 @@ func TestEnsureSchemas(t *testing.T) {
 func TestEnsureLeavesTheShareOfTheExemptLevel(t *testing.T) {
 	t.Parallel()
 	exempt := bootstrap.MandatoryPriorityLevelConfigurationExempt.DeepCopy()
-	exempt.Spec.Exempt.NominalConcurrencyShares = ptr.To[int32](7)
+	exempt.Spec.Exempt.NominalConcurrencyShares = new(int32(7))
 	if got := levelOf(t, ensured(t, exempt), exempt.Name); *got.Spec.Exempt.NominalConcurrencyShares != 7 {
 		t.Errorf("shares of the exempt level: %d, want the administrator's 7", *got.Spec.Exempt.NominalConcurrencyShares)
 	}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/controller/framework"
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
@@ -53,7 +52,7 @@ func (c *collector) breakCycle(ctx context.Context, of item, live *metav1.Partia
 	for i := range owners {
 		owner, found := awaited[owners[i].UID]
 		if found && blocks(owners[i]) && referenceFrom(of.Namespace, owners[i]).names(owner) {
-			owners[i].BlockOwnerDeletion = ptr.To(false)
+			owners[i].BlockOwnerDeletion = new(false)
 			changed = true
 		}
 	}

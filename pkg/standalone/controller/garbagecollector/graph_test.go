@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -105,7 +104,7 @@ func with(object *metadatainformers.Object, change func(*metadatainformers.Objec
 
 func inForeground(o *metadatainformers.Object) { o.Deleting, o.Foreground = true, true }
 
-var yes = ptr.To(true)
+var yes = new(true)
 
 func blocking(name string) metav1.OwnerReference {
 	ref := free(name)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
 )
 
 // heapObjects is the number of objects that BenchmarkHeap keeps.
@@ -74,7 +73,7 @@ func typicalMetadata(i int, owned bool) *metav1.PartialObjectMetadata {
 	if owned {
 		object.OwnerReferences = []metav1.OwnerReference{{
 			APIVersion: "example.com/v1", Kind: "Widget", Name: fmt.Sprintf("owner-%d", i/10),
-			UID: types.UID(fmt.Sprintf("%036d", i/10)), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			UID: types.UID(fmt.Sprintf("%036d", i/10)), Controller: new(true), BlockOwnerDeletion: new(true),
 		}}
 	}
 	return object

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/standalone/controller/metadatainformers"
 )
@@ -100,7 +99,7 @@ func (d *contentDeleter) deleteResource(ctx context.Context, namespace string, i
 	}
 	klog.FromContext(ctx).V(4).Info("Deleting contents of namespace", "namespace", namespace, "resource", item.gvr, "objects", found.toDelete)
 	// Orphaning, as a resource's default, could add a finalizer.
-	options := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	options := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
 	if err := objects.DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 		return found, fmt.Errorf("delete the collection: %w", err)
 	}

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	watchtools "k8s.io/client-go/tools/watch"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -75,7 +74,7 @@ func testGarbageCollection(t *testing.T, s *sharedAnnex) {
 	owner := w.create(t, "owner")
 	ownedBy := func(apiVersion, kind string, object metav1.Object, name string) *unstructured.Unstructured {
 		widget := w.object(name)
-		widget.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: object.GetName(), UID: object.GetUID(), BlockOwnerDeletion: ptr.To(true)}})
+		widget.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: object.GetName(), UID: object.GetUID(), BlockOwnerDeletion: new(true)}})
 		created, err := w.by(mainClients).Create(t.Context(), widget, metav1.CreateOptions{})
 		expect.NoError(t, err)
 		return created
@@ -90,7 +89,7 @@ func testGarbageCollection(t *testing.T, s *sharedAnnex) {
 
 	expect.Delete(t, configMaps, "owner")
 	w.untilGone(t, mainClients, "of-a-config-map")
-	foreground := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
+	foreground := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)}
 	expect.NoError(t, w.by(mainClients).Delete(t.Context(), "owner", foreground))
 	poll.Until(t, "the widget is deleted, after the widget that it owned and the ConfigMap that this one owned", func() string {
 		if _, err := w.by(mainClients).Get(t.Context(), "owner", metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -36,7 +35,7 @@ func testRetention(t *testing.T, s *sharedAnnex) {
 	expect.Create(t, configMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Name: "of-first", Finalizers: []string{"noninterference.example.com/held"},
 		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: w.group + "/v1", Kind: "Widget", Name: "first", UID: owner.GetUID(), BlockOwnerDeletion: ptr.To(true),
+			APIVersion: w.group + "/v1", Kind: "Widget", Name: "first", UID: owner.GetUID(), BlockOwnerDeletion: new(true),
 		}},
 	}})
 

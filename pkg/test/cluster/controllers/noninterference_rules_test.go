@@ -22,7 +22,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/annextest"
 	"github.com/annex-dev/annex/pkg/test/clients"
@@ -71,7 +70,7 @@ func (w *webhook) ServeHTTP(response http.ResponseWriter, r *http.Request) {
 	case color == "blue" && strings.HasSuffix(r.URL.Path, "/validate"):
 		answer.Allowed, answer.Result = false, &metav1.Status{Message: "no blue widgets (webhook)"}
 	case color == "" && strings.HasSuffix(r.URL.Path, "/mutate"):
-		answer.Patch, answer.PatchType = []byte(`[{"op":"add","path":"/spec/color","value":"green"}]`), ptr.To(admissionv1.PatchTypeJSONPatch)
+		answer.Patch, answer.PatchType = []byte(`[{"op":"add","path":"/spec/color","value":"green"}]`), new(admissionv1.PatchTypeJSONPatch)
 	}
 	review.Request, review.Response = nil, answer
 	response.Header().Set("Content-Type", "application/json")
@@ -109,13 +108,13 @@ func testWebhooksOfTheMainCluster(t *testing.T, s *sharedAnnex) {
 	inNamespace := &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name: "validate." + w.group, ClientConfig: hook.client("/validate"), Rules: rulesFor(w.group), NamespaceSelector: inNamespace,
-		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
 	configurations := mainClients.Kube.AdmissionregistrationV1()
 	expect.Create(t, configurations.ValidatingWebhookConfigurations(), validating)
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 		Name: "mutate." + w.group, ClientConfig: hook.client("/mutate"), Rules: rulesFor(w.group), NamespaceSelector: inNamespace,
-		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		SideEffects: new(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 	}}}
 	expect.Create(t, configurations.MutatingWebhookConfigurations(), mutating)
 	t.Cleanup(func() {

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -133,7 +132,7 @@ func registerHello(t *testing.T, port int32) {
 		ObjectMeta: metav1.ObjectMeta{Name: "v1." + helloGroup},
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: helloGroup, Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 10,
-			Service:  &apiregistrationv1.ServiceReference{Namespace: helloNamespace, Name: helloService, Port: ptr.To(port)},
+			Service:  &apiregistrationv1.ServiceReference{Namespace: helloNamespace, Name: helloService, Port: new(port)},
 			CABundle: mainCluster.CA(),
 		},
 	}

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 )
@@ -298,7 +297,7 @@ func (o *owners) remove(i int) {
 		policy = metav1.DeletePropagationForeground
 	}
 	began := time.Now()
-	err := o.clients.Dynamic.Resource(o.fixture.resource()).Namespace("default").Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: ptr.To(policy)})
+	err := o.clients.Dynamic.Resource(o.fixture.resource()).Namespace("default").Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: new(policy)})
 	switch {
 	case err == nil:
 		o.mu.Lock()

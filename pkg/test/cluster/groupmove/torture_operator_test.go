@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -137,7 +136,7 @@ func (b *broadcaster) write(name string) error {
 	case !strings.HasPrefix(name, keptPrefix) && b.random.IntN(3) == 0:
 		// Without the condition API servers lose a finalizer that is added during the request.
 		err = b.client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{
-			ResourceVersion: ptr.To(found.GetResourceVersion()),
+			ResourceVersion: new(found.GetResourceVersion()),
 		}})
 	default:
 		found.Object["spec"] = b.spec()

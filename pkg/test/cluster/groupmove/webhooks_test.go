@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/clients"
@@ -34,7 +33,7 @@ func stamp(request *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 		return &admissionv1.AdmissionResponse{Allowed: true}
 	}
 	patch := fmt.Appendf(nil, `[{"op":"add","path":"/spec/username","value":%q}]`, request.UserInfo.Username)
-	return &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)}
+	return &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: new(admissionv1.PatchTypeJSONPatch)}
 }
 
 // keepSpec refuses changes of spec.
@@ -64,7 +63,7 @@ func serve(t *testing.T, review func(*admissionv1.AdmissionRequest) *admissionv1
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer) // the caller may be gone
 	}), nil)
-	return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + "/review"), CABundle: authority}
+	return admissionregistrationv1.WebhookClientConfig{URL: new(server.URL + "/review"), CABundle: authority}
 }
 
 // maxWebhookSeconds is the longest timeout that there is: machines that run tests are busy.
@@ -87,13 +86,13 @@ func (f *fixture) addWebhooks(kind string) (*admissionregistrationv1.MutatingWeb
 	stamps := expect.Create(f, client.MutatingWebhookConfigurations(), &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
 			Name: "stamp." + f.group, ClientConfig: serve(f.T, stamp), Rules: rules(admissionregistrationv1.Create),
-			AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(maxWebhookSeconds),
+			AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: new(maxWebhookSeconds),
 		}},
 	})
 	keeps := expect.Create(f, client.ValidatingWebhookConfigurations(), &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 			Name: "keep." + f.group, ClientConfig: serve(f.T, keepSpec), Rules: rules(admissionregistrationv1.Update),
-			AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(maxWebhookSeconds),
+			AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: new(maxWebhookSeconds),
 			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "theirs", Expression: "true"}},
 		}},
 	})

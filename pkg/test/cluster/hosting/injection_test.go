@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -49,7 +48,7 @@ func newProfile(groups ...string) *hostingv1alpha1.InjectionProfile {
 
 func newJobDefinition(group string) *apiextensionsv1.CustomResourceDefinition {
 	crd := crds.New(group, "jobs")
-	open := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
+	open := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
 	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{crds.NewVersion("v1", true, &apiextensionsv1.JSONSchemaProps{
 		Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": open},
 	})}
@@ -137,8 +136,8 @@ func testInjection(t *testing.T) {
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{hostedGroup, localGroup}, APIVersions: []string{"*"}, Resources: []string{"jobs"}},
 			}},
-			AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
-			ReinvocationPolicy: ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy), FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+			AdmissionReviewVersions: []string{"v1"}, SideEffects: new(admissionregistrationv1.SideEffectClassNone),
+			ReinvocationPolicy: new(admissionregistrationv1.IfNeededReinvocationPolicy), FailurePolicy: new(admissionregistrationv1.Fail),
 		}},
 	})
 	t.Cleanup(func() {

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
@@ -88,7 +87,7 @@ func definePrometheusOperator(t *testing.T, cluster *maincluster.Cluster) {
 		name := plural + ".monitoring.coreos.com"
 		definition := crd(name)
 		definition.Spec.Names.Kind, definition.Spec.Names.ListKind = kind, kind+"List"
-		definition.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
+		definition.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
 		expect.Create(t, definitions(t, cluster.Config), definition)
 		poll.UntilDone(t, name+" is served", func() (bool, string) {
 			output, err := shell(t, cluster, "kubectl get "+name)

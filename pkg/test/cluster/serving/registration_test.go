@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
-	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/test/annextest"
@@ -104,7 +103,7 @@ func testEdited(t *testing.T, annex *annextest.Annex) {
 		right := getAPIService(t, name)
 		delete(right.Annotations, hostingv1alpha1.RecheckAnnotation) // annex triggers probes of the main cluster
 		for what, edit := range map[string]func(*apiregistrationv1.APIService){
-			"wrong port":      func(s *apiregistrationv1.APIService) { s.Spec.Service.Port = ptr.To[int32](1) },
+			"wrong port":      func(s *apiregistrationv1.APIService) { s.Spec.Service.Port = new(int32(1)) },
 			"wrong service":   func(s *apiregistrationv1.APIService) { s.Spec.Service.Name = "missing" },
 			"wrong CA bundle": func(s *apiregistrationv1.APIService) { s.Spec.CABundle = mainCluster.CA() },
 			"not verified": func(s *apiregistrationv1.APIService) {

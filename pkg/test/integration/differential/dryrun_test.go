@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -56,7 +55,7 @@ func gears(t *testing.T, color string) *apiextensionsv1.CustomResourceDefinition
 	v1.Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{}
 	expect.NoError(t, yaml.UnmarshalStrict([]byte(strings.Replace(gearSchema, "COLOR", color, 1)), v1.Schema.OpenAPIV3Schema))
 	v1.Subresources.Scale = &apiextensionsv1.CustomResourceSubresourceScale{
-		SpecReplicasPath: ".spec.size", StatusReplicasPath: ".status.size", LabelSelectorPath: ptr.To(".status.selector"),
+		SpecReplicasPath: ".spec.size", StatusReplicasPath: ".status.size", LabelSelectorPath: new(".status.selector"),
 	}
 	return crd
 }
@@ -100,7 +99,7 @@ func compareDryRuns(t *testing.T, p *pair) {
 	for manager, spec := range map[string]string{
 		"alice": `{"size":2,"color":"green","class":"a","ports":[{"name":"http","port":80}]}`, "bob": `{"size":2,"ports":[{"name":"https","port":443}]}`,
 	} {
-		_, err := objects.Patch(t.Context(), "one", types.ApplyPatchType, []byte(gear("one", spec)), metav1.PatchOptions{FieldManager: manager, Force: ptr.To(true)})
+		_, err := objects.Patch(t.Context(), "one", types.ApplyPatchType, []byte(gear("one", spec)), metav1.PatchOptions{FieldManager: manager, Force: new(true)})
 		expect.NoError(t, err)
 	}
 	one, err := objects.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"status":{"size":2,"selector":"app=one"}}`), metav1.PatchOptions{}, "status")
