@@ -33,37 +33,39 @@ type variant struct {
 	packed bool
 }
 
-func TestRawStorage(t *testing.T) { runSuite(t, variant{}) }
-
-func TestCachedStorage(t *testing.T) { runSuite(t, variant{cached: true}) }
-
-// Clients must not notice the offset of a restored resource.
-func TestShiftedRawStorage(t *testing.T) { runSuite(t, variant{offset: shifted}) }
-
-func TestShiftedCachedStorage(t *testing.T) { runSuite(t, variant{cached: true, offset: shifted}) }
-
-func TestEncodedStorage(t *testing.T) {
-	runSuite(t, variant{cached: true, offset: shifted, custom: true})
+var variants = []struct {
+	name string
+	variant
+}{
+	{"Raw", variant{}},
+	{"Cached", variant{cached: true}},
+	// Clients must not notice the offset of a restored resource.
+	{"ShiftedRaw", variant{offset: shifted}},
+	{"ShiftedCached", variant{cached: true, offset: shifted}},
+	{"Encoded", variant{cached: true, offset: shifted, custom: true}},
+	{"Packed", variant{cached: true, packed: true}},
 }
 
-func TestPackedStorage(t *testing.T) { runSuite(t, variant{cached: true, packed: true}) }
-
-func runSuite(t *testing.T, v variant) {
-	for _, name := range slices.Sorted(maps.Keys(suite)) {
-		e := suite[name]
-		t.Run(name, func(t *testing.T) {
-			if reason := e.excuse(v); reason != "" {
-				t.Skip(reason)
-			}
-			// Tests that run alone finish before the parallel ones continue.
-			if e.gateOff != "" {
-				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, e.gateOff, false)
-			} else if !e.alone {
-				t.Parallel()
-			}
-			e.run(t.Context(), t, newSubject(t, v, e.shape))
-		})
+// TestStorage has no subtest per variant, so that functions of all variants run at the same time: they mostly wait.
+func TestStorage(t *testing.T) {
+	for _, v := range variants {
+		for _, name := range slices.Sorted(maps.Keys(suite)) {
+			t.Run(v.name+"/"+name, func(t *testing.T) { suite[name].runOn(t, v.variant) })
+		}
 	}
+}
+
+func (e entry) runOn(t *testing.T, v variant) {
+	if reason := e.excuse(v); reason != "" {
+		t.Skip(reason)
+	}
+	// Functions that run alone finish before the parallel ones continue.
+	if e.gateOff != "" {
+		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, e.gateOff, false)
+	} else if !e.alone {
+		t.Parallel()
+	}
+	e.run(t.Context(), t, newSubject(t, v, e.shape))
 }
 
 func (e entry) excuse(v variant) string {
