@@ -7,17 +7,10 @@ package e2e
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -250,107 +243,4 @@ func TestTerminateDrains(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestFilesArePrivate checks the modes of annex's files.
-func TestFilesArePrivate(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	err := filepath.WalkDir(s.dataDir, func(path string, entry os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // etcd renames files while it runs
-		}
-		if err != nil {
-			return err
-		}
-		// A folder of mode 0700 protects its content; certificates are public.
-		if info.IsDir() && info.Mode().Perm()&0o077 != 0 && path != s.dataDir {
-			t.Errorf("%s has mode %v", path, info.Mode())
-		}
-		return nil
-	})
-	expect.Succeeds(t, err)
-	if info, err := os.Stat(s.dataDir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("the data directory: %v, %v", info, err)
-	}
-	if info, err := os.Stat(s.Kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the kubeconfig: %v, %v", info, err)
-	}
-}
-
-// TestOnlyOnePort checks that annex listens only for the API: etcd uses a socket in the data
-// directory.
-func TestOnlyOnePort(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	listening := listeningPorts(t, s.PID())
-	if len(listening) != 1 {
-		t.Errorf("annex listens on %v, want the API's port only", listening)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(s.Clients.Config.CAData)
-	connection, err := tls.Dial("tcp", s.URL[len("https://"):], &tls.Config{RootCAs: pool, MaxVersion: tls.VersionTLS11})
-	if err == nil {
-		_ = connection.Close()
-		t.Error("the server accepts TLS 1.1")
-	}
-}
-
-// TestRunAnywhere runs annex in a folder with a long path and spaces, without home directory and
-// environment.
-func TestRunAnywhere(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for len(dir) < 150 {
-		dir = filepath.Join(dir, "a folder with a long name")
-	}
-	expect.NoError(t, os.MkdirAll(dir, 0o700))
-	command := exec.Command(programs.annex, "serve", "--secure-port=0")
-	command.Dir, command.Env = dir, []string{}
-	annex, err := process.StartCommand(command)
-	expect.NoError(t, err)
-	t.Cleanup(func() { stop(t, annex) })
-	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-	defer cancel()
-	expect.NoError(t, annex.WaitReady(ctx))
-	if want := filepath.Join(dir, ".annex", "admin.kubeconfig"); annex.Kubeconfig != want {
-		t.Errorf("the kubeconfig is %s, want %s", annex.Kubeconfig, want)
-	}
-	expect.Contains(t, kubectl{kubeconfig: annex.Kubeconfig, home: t.TempDir()}.run(t, "get", "namespaces"), "default")
-}
-
-// listening is the state of a listening socket in /proc/net/tcp.
-const listening = "0A"
-
-// listeningPorts lists the TCP addresses that a process listens on, in the
-// kernel's own notation.
-func listeningPorts(t *testing.T, pid int) []string {
-	t.Helper()
-	sockets, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil || len(sockets) == 0 {
-		t.Skipf("this system does not report listening sockets (%v)", err)
-	}
-	inodes := map[string]bool{}
-	for _, socket := range sockets {
-		if target, err := os.Readlink(socket); err == nil {
-			inodes[strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")] = true
-		}
-	}
-	var found []string
-	for _, table := range []string{"tcp", "tcp6"} {
-		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
-		if err != nil {
-			continue // no IPv6
-		}
-		for line := range strings.Lines(string(content)) {
-			if fields := strings.Fields(line); len(fields) > 9 && fields[3] == listening && inodes[fields[9]] {
-				found = append(found, fields[1])
-			}
-		}
-	}
-	return found
 }
