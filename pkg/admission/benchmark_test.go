@@ -5,15 +5,19 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	crdfake "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/fake"
+	crdinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	webhookinitializer "k8s.io/apiserver/pkg/admission/plugin/webhook/initializer"
@@ -29,6 +33,13 @@ import (
 	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/openapi/openapitest"
 	restclient "k8s.io/client-go/rest"
+
+	"github.com/annex-dev/annex/pkg/admission/plugin/errorlimit"
+	"github.com/annex-dev/annex/pkg/admission/plugin/sidecarinjection"
+	"github.com/annex-dev/annex/pkg/admission/plugin/staticobjects"
+	annexfake "github.com/annex-dev/annex/pkg/generated/clientset/versioned/fake"
+	annexinformers "github.com/annex-dev/annex/pkg/generated/informers/externalversions"
+	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -84,21 +95,34 @@ func newPlugin(b *testing.B, name string, objects ...runtime.Object) admission.I
 	factory := informers.NewSharedInformerFactory(client, 0)
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(widgets.GroupVersion().WithKind("Widget"), meta.RESTScopeNamespace)
+	profiles := annexinformers.NewSharedInformerFactory(annexfake.NewClientset(), 0)
+	definitions := crdinformers.NewSharedInformerFactory(crdfake.NewClientset(), 0)
+	sources, err := sidecarinjection.NewSources(profiles.Hosting().V1alpha1().InjectionProfiles())
+	expect.NoError(b, err)
+	crds := definitions.Apiextensions().V1().CustomResourceDefinitions()
+	sources.SetDefinitions(crds, crds)
+	limited := &errorlimit.Definitions{}
+	limited.Set(crds.Lister())
+	unread := staticobjects.Reader(func(context.Context, schema.GroupVersionResource, string, string) (*metav1.PartialObjectMetadata, error) {
+		return nil, errors.New("the widgets have no static objects")
+	})
 	chain := append(admission.PluginInitializers{
+		sources, limited, unread, CompiledInGroups(sets.New("hosting.annex.dev")),
 		initializer.New(client, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, authorizerfactory.NewAlwaysAllowAuthorizer(),
 			utilfeature.DefaultFeatureGate, utilcompatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper),
 		webhookinitializer.NewPluginInitializer(webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &restclient.Config{}, nil), webhook.NewDefaultServiceResolver()),
 	}, Initializers()...)
 	plugin, err := NewPlugins().InitPlugin(name, nil, chain)
-	if err != nil {
-		b.Fatal(err)
+	expect.NoError(b, err)
+	for _, factory := range []interface {
+		StartWithContext(ctx context.Context)
+		Shutdown()
+	}{factory, profiles, definitions} {
+		factory.StartWithContext(ctx)
+		b.Cleanup(factory.Shutdown)
 	}
-	factory.StartWithContext(ctx)
 	factory.WaitForCacheSync(ctx.Done())
-	b.Cleanup(func() {
-		cancel()
-		factory.Shutdown()
-	})
+	b.Cleanup(cancel)
 	return ExemptOwnWrites.Decorate(plugin, name)
 }
 
