@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/annex-dev/annex/pkg/admission/undecoded"
 	"github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
@@ -53,34 +54,35 @@ func New() *Plugin {
 
 // Sources are the profiles and the definitions that the plugin reads.
 type Sources struct {
-	profiles    hostinginformers.InjectionProfileInformer
+	profiles    cache.SharedIndexInformer
 	definitions atomic.Pointer[definitions]
 }
 
 // definitions are known once the chain is built, after the plugins.
 type definitions struct {
-	whole  crdinformers.CustomResourceDefinitionInformer
+	synced cache.InformerSynced
 	source *injection.Source
 }
 
 // NewSources returns the Sources with an informer that is not started yet.
 func NewSources(profiles hostinginformers.InjectionProfileInformer) (*Sources, error) {
-	if err := profiles.Informer().AddIndexers(injection.Indexers()); err != nil {
+	informer := profiles.Informer()
+	if err := informer.AddIndexers(injection.Indexers()); err != nil {
 		return nil, fmt.Errorf("index the injection profiles: %w", err)
 	}
-	return &Sources{profiles: profiles}, nil
+	return &Sources{profiles: informer}, nil
 }
 
 // SetDefinitions sets the definitions without and with schemas. The plugin waits for them.
 func (s *Sources) SetDefinitions(outlines, whole crdinformers.CustomResourceDefinitionInformer) {
-	s.definitions.Store(&definitions{whole, &injection.Source{
-		Profiles: s.profiles.Informer().GetIndexer(), Outlines: outlines.Lister(), Definitions: whole.Lister(),
+	s.definitions.Store(&definitions{whole.Informer().HasSynced, &injection.Source{
+		Profiles: s.profiles.GetIndexer(), Outlines: outlines.Lister(), Definitions: whole.Lister(),
 	}})
 }
 
 func (s *Sources) synced() bool {
 	known := s.definitions.Load()
-	return known != nil && known.whole.Informer().HasSynced() && s.profiles.Informer().HasSynced()
+	return known != nil && known.synced() && s.profiles.HasSynced()
 }
 
 var _ admission.PluginInitializer = &Sources{}
