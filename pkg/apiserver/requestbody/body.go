@@ -4,6 +4,7 @@
 package requestbody
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ const (
 	// windowTime.
 	windowBytes = 1 << 20
 	windowTime  = 10 * time.Second
+	// trustedBytes of the declared length are allocated before they arrive. The buffer of an ordinary body does not grow.
+	trustedBytes = 16 << 10
 	// unreadTime bounds the time in which net/http reads the unused rest of a body.
 	unreadTime = time.Second
 )
@@ -126,7 +129,9 @@ func (b *body) weight() int64 {
 func (b *body) window(size int64, limit limit) (more bool, err error) {
 	// Only connections of tests have no deadlines.
 	_ = b.control.SetReadDeadline(time.Now().Add(windowTime))
-	chunk, err := io.ReadAll(io.LimitReader(b.connection, size))
+	buffer := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(b.length-b.size, 0), trustedBytes)))
+	_, err = buffer.ReadFrom(io.LimitReader(b.connection, size))
+	chunk := buffer.Bytes()
 	b.content, b.size = append(b.content, chunk), b.size+int64(len(chunk))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false, &apierrors.StatusError{ErrStatus: metav1.Status{
