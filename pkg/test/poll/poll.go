@@ -12,7 +12,7 @@ import (
 )
 
 // Timeout bounds every wait. It is long because machines that run tests are busy.
-const Timeout = 2 * time.Minute
+const Timeout = 3 * time.Minute
 
 // The interval doubles: most waits end within milliseconds, and long ones should not
 // load the server. A dozen tests wait at a time.
