@@ -14,8 +14,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -48,7 +50,20 @@ func (f *fixture) waitForFinalizer(name string) {
 // waitForDeletionInMain waits as kubectl delete crd does.
 func (f *fixture) waitForDeletionInMain(name string) {
 	f.Helper()
-	expect.Gone(f, f.mainCRDs, name)
+	poll.UntilDone(f, name+" is deleted in the main cluster", func() (bool, string) {
+		crd, err := f.mainCRDs.Get(f.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return apierrors.IsNotFound(err), err.Error()
+		}
+		condition := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Terminating)
+		if condition != nil && condition.Reason == "InstanceDeletionFailed" {
+			// kube-apiserver ends its retries if its informer is late, until the next update or the resync
+			// after five minutes (apiextensions-apiserver, pkg/controller/finalizer).
+			touched := fmt.Sprintf(`{"metadata":{"annotations":{"example.com/seen":%q}}}`, crd.ResourceVersion)
+			_, err = f.mainCRDs.Patch(f.Context(), name, types.MergePatchType, []byte(touched), metav1.PatchOptions{})
+		}
+		return false, fmt.Sprintf("%+v (%v)", condition, err)
+	})
 }
 
 // waitForTerminating waits until the condition Terminating of a CRD of the main cluster
