@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -21,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/poll"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
@@ -39,14 +37,11 @@ func TestFreshServer(t *testing.T) {
 	annex, err := process.StartCommand(command)
 	expect.NoError(t, err)
 	t.Cleanup(func() { stop(t, annex) })
-	ctx, cancel := context.WithTimeout(t.Context(), poll.Timeout)
-	defer cancel()
-	expect.NoError(t, annex.WaitReady(ctx))
 	s := &server{Annex: annex, dataDir: filepath.Join(dir, ".annex")}
+	expect.NoError(t, s.connect(t.Context()))
 	if want := filepath.Join(s.dataDir, "admin.kubeconfig"); annex.Kubeconfig != want {
 		t.Errorf("the kubeconfig is %s, want %s", annex.Kubeconfig, want)
 	}
-	expect.NoError(t, s.connect())
 	expect.Contains(t, s.kubectl.run(t, "get", "namespaces"), "default")
 	t.Run("files are private", s.filesArePrivate)
 	t.Run("only one port", s.onlyOnePort)

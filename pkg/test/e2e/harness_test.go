@@ -83,15 +83,16 @@ func newServer(ctx context.Context, dataDir string, flags ...string) (*server, e
 		return nil, err
 	}
 	s := &server{Annex: annex, dataDir: dataDir}
-	ctx, cancel := context.WithTimeout(ctx, poll.Timeout)
-	defer cancel()
-	if err := annex.WaitReady(ctx); err != nil {
-		return s, err
-	}
-	return s, s.connect()
+	return s, s.connect(ctx)
 }
 
-func (s *server) connect() error {
+// connect waits until the server is ready, and creates its clients.
+func (s *server) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, poll.Timeout)
+	defer cancel()
+	if err := s.WaitReady(ctx); err != nil {
+		return err
+	}
 	config, err := s.Annex.Config()
 	if err != nil {
 		return err

@@ -327,6 +327,8 @@ func testWait(t *testing.T, s *server) {
 	expect.NoError(t, waiter.Start())
 	s.kubectl.run(t, "patch", "widget", "a", "-n", namespace, "--subresource=status", "--type=merge", "-p", `{"status":{"phase":"Painted"}}`)
 	expect.Succeeds(t, waiter.Wait(), "wait for the phase")
+	// It checks once.
+	s.kubectl.refuse(t, "", []string{"wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=0"}, "condition not met")
 	waiter = s.kubectl.command(t.Context(), "wait", "widget/a", "-n", namespace, "--for=delete", "--timeout=60s")
 	expect.NoError(t, waiter.Start())
 	s.kubectl.run(t, "delete", "widget", "a", "-n", namespace, "--wait=false")
