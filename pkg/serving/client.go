@@ -5,43 +5,41 @@ package serving
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 )
 
 const (
+	// A client has no lower limit of streams for firstPause, in which most become quiet.
+	firstPause = 200 * time.Millisecond
 	// Requests are paused for settlePeriod to measure their rate.
 	settlePeriod = 20 * time.Millisecond
 	// After quietPeriod without a request, and quietPings answered, the client waits for
 	// responses and is not merely too busy to send.
 	quietPeriod = 100 * time.Millisecond
-	quietPings  = 3
+	quietPings  = 8
 	// pingInterval is the minimum time between two pings.
 	pingInterval = 10 * time.Millisecond
-	// longestPause bounds the pause of requests.
-	longestPause = time.Second
+	// longestPause bounds the pause of requests. A client on a busy machine needs more than a second for the pings.
+	longestPause = 5 * time.Second
 	// longestIdle bounds the wait for the next request of an idle client.
 	longestIdle = time.Second
-	// peakPeriod is the minimum time for which a number of open requests counts as recent.
-	peakPeriod = 10 * time.Second
 	// slack is added to the expected number of requests that the client has assigned to the
 	// connection.
-	slack = 4
+	slack = 32
 )
 
 // client counts the requests of the client of a connection.
 type client struct {
+	// streams is the server's limit on open requests.
+	streams  int
 	draining chan struct{}
+	pings    int // sent, only used by leave
 
 	mu     sync.Mutex
 	seen   activity
 	paused chan struct{} // closed when requests may continue, nil if they are not paused
-
-	// peak is the maximum of open requests in the current period, formerPeak in the
-	// previous one.
-	peak, formerPeak int
-	period           time.Time
+	left   time.Time     // when GOAWAY was sent
 }
 
 // activity counts what a client has sent so far.
@@ -55,9 +53,8 @@ type activity struct {
 
 func (s activity) quiet() bool { return time.Since(s.latest) >= quietPeriod }
 
-func newClient() *client {
-	now := time.Now()
-	return &client{draining: make(chan struct{}, 1), seen: activity{latest: now, change: make(chan struct{})}, period: now}
+func newClient(streams int) *client {
+	return &client{streams: streams, draining: make(chan struct{}, 1), seen: activity{latest: time.Now(), change: make(chan struct{})}}
 }
 
 // see returns the activity; its change is closed when it changes.
@@ -79,7 +76,6 @@ func (c *client) begin(ctx context.Context) {
 	c.seen.open++
 	c.seen.begun++
 	c.seen.latest = time.Now()
-	c.countPeak()
 	c.changed()
 	paused := c.paused
 	c.mu.Unlock()
@@ -90,22 +86,6 @@ func (c *client) begin(ctx context.Context) {
 	case <-ctx.Done():
 	case <-paused:
 	}
-}
-
-// countPeak updates the peak. It needs the lock.
-func (c *client) countPeak() {
-	if now := time.Now(); now.Sub(c.period) > peakPeriod {
-		c.formerPeak, c.peak, c.period = c.peak, 0, now
-	}
-	c.peak = max(c.peak, c.seen.open)
-}
-
-// recentPeak returns the recent maximum of open requests.
-func (c *client) recentPeak() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.countPeak()
-	return max(c.peak, c.formerPeak)
 }
 
 // pong counts an answered ping.
@@ -145,6 +125,13 @@ func (c *client) drain() {
 	}
 }
 
+// leftAt returns when the client got GOAWAY, or zero.
+func (c *client) leftAt() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
 // frameWriter writes frames to the client.
 type frameWriter interface {
 	// limit sets how many streams the client may have open.
@@ -157,51 +144,58 @@ type frameWriter interface {
 //
 // After a GOAWAY, the client cannot use the connection for the requests that it has
 // assigned to it and not sent yet either. Go's client cannot send them elsewhere if they
-// have a body. So the server limits the client to a few more streams than it needs, and
-// waits until they are all open: then no request is in between, and the next one goes
-// elsewhere. A client that does not need that many sends no more requests.
+// have a body; the same holds for requests beyond a lower limit of streams. So requests are
+// paused until the client waits for responses to all that it has sent. A client that sends
+// more nevertheless is limited to a few more streams than it needs, until they are all open:
+// then no request is in between, and the next one goes elsewhere. An idle client may open one
+// stream, for its next request.
 func (c *client) leave(ctx context.Context, frames frameWriter) {
 	defer c.pause()()
-	defer frames.goAway()
-	// The pause delays no request while none arrives.
-	if seen := c.see(); seen.quiet() && c.await(ctx, frames, math.MaxInt) {
-		seen = c.see()
+	defer func() {
+		frames.goAway()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.left = time.Now()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, longestPause)
+	defer cancel()
+	first, cancelFirst := context.WithTimeout(ctx, firstPause)
+	defer cancelFirst()
+	began := c.see()
+	quiet := c.await(first, frames, c.streams)
+	if before := c.see(); !quiet && before.open < c.streams {
+		pass(ctx, settlePeriod, nil)
+		seen := c.see()
+		full := seen.open + 2*(seen.begun-before.begun) + slack
+		frames.limit(full)
+		quiet = c.await(ctx, frames, full)
+	}
+	if seen := c.see(); quiet && seen.begun == began.begun { // the pause delays no request
 		frames.limit(seen.open + 1)
 		pass(ctx, longestIdle, seen.change)
-		return
 	}
-	before := c.see().begun
-	pass(ctx, settlePeriod, nil)
-	seen := c.see()
-	full := max(c.recentPeak(), seen.open+2*(seen.begun-before)) + slack
-	frames.limit(full)
-	c.await(ctx, frames, full)
 }
 
 // await waits until full requests are open or the client is quiet, and reports whether it
 // is quiet.
 func (c *client) await(ctx context.Context, frames frameWriter, full int) (quiet bool) {
 	last := c.see()
-	sent, first := 0, last.pongs
 	var pinged time.Time
-	for deadline := time.Now().Add(longestPause); ctx.Err() == nil && time.Now().Before(deadline); {
+	for ctx.Err() == nil {
 		seen := c.see()
 		if seen.open >= full {
 			return false
 		}
 		if seen.begun != last.begun {
-			if full == math.MaxInt {
-				return false
-			}
 			last = seen
 		}
 		if seen.quiet() && seen.pongs-last.pongs >= quietPings {
 			return true
 		}
-		if seen.pongs-first >= sent && time.Since(pinged) >= pingInterval {
+		if seen.pongs >= c.pings && time.Since(pinged) >= pingInterval {
 			pinged = time.Now()
 			frames.ping()
-			sent++
+			c.pings++
 		}
 		pass(ctx, pingInterval, seen.change)
 	}

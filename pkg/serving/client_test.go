@@ -13,12 +13,13 @@ import (
 )
 
 // written is a frameWriter that records what it writes, to a client that answers pings
-// immediately unless it is stuck.
+// after a while unless it is stuck.
 type written struct {
 	client *client
-	stuck  bool
+	answer time.Duration
 
 	mu     sync.Mutex
+	stuck  bool
 	limits []int
 	left   time.Time
 	open   int // requests at GOAWAY
@@ -31,8 +32,10 @@ func (w *written) limit(streams int) {
 }
 
 func (w *written) ping() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if !w.stuck {
-		w.client.pong()
+		time.AfterFunc(w.answer, w.client.pong)
 	}
 }
 
@@ -40,6 +43,13 @@ func (w *written) goAway() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left, w.open = time.Now(), w.client.see().open
+}
+
+// setStuck makes the client answer pings or not.
+func (w *written) setStuck(stuck bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stuck = stuck
 }
 
 // request is a request that takes a while and ends at the returned time.
@@ -58,7 +68,7 @@ func request(c *client, takes time.Duration) (answered <-chan time.Time) {
 func TestLeaveWaitsForTheNextRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClient()
+		c := newClient(1000)
 		watch := request(c, time.Hour)
 		time.Sleep(time.Minute)
 		w := &written{client: c}
@@ -83,47 +93,64 @@ func TestLeaveWaitsForTheNextRequest(t *testing.T) {
 // it has as many open as it may.
 func TestLeaveWaitsUntilAllAreOpen(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient()
-		w := &written{client: c, stuck: true}
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			for ctx.Err() == nil {
-				request(c, time.Millisecond)
-				time.Sleep(2 * time.Millisecond)
-			}
-		}()
-		time.Sleep(50 * time.Millisecond)
-		began := time.Now()
-		c.leave(t.Context(), w)
-		if took := time.Since(began); took > 200*time.Millisecond {
-			t.Errorf("requests were paused for %s", took)
-		}
-		if len(w.limits) != 1 || w.open != w.limits[0] {
-			t.Errorf("GOAWAY was sent with %d requests, the limits were %v", w.open, w.limits)
-		}
-		cancel()
-		time.Sleep(time.Second) // the last requests end
-	})
+	for name, test := range map[string]struct{ streams, limits int }{
+		"lower limit":       {1000, 1},
+		"limit of a server": {50, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newClient(test.streams)
+				w := &written{client: c, stuck: true}
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					for ctx.Err() == nil {
+						request(c, time.Millisecond)
+						time.Sleep(2 * time.Millisecond)
+					}
+				}()
+				time.Sleep(50 * time.Millisecond)
+				began := time.Now()
+				c.leave(t.Context(), w)
+				if took := time.Since(began); took > 2*firstPause {
+					t.Errorf("requests were paused for %s", took)
+				}
+				full := test.streams
+				if len(w.limits) > 0 {
+					full = w.limits[0]
+				}
+				if len(w.limits) != test.limits || w.open != full {
+					t.Errorf("GOAWAY was sent with %d requests, the limits were %v", w.open, w.limits)
+				}
+				cancel()
+				time.Sleep(time.Second) // the last requests end
+			})
+		})
+	}
 }
 
 // TestLeaveOfAQuietClient: a client that waits for responses sends no more requests. One
 // that is too busy to answer pings may, for a limited time.
 func TestLeaveOfAQuietClient(t *testing.T) {
 	t.Parallel()
+	const requests = 3
+	limited := []int{requests + slack}
 	tests := map[string]struct {
+		answer      time.Duration
 		stuck       bool
 		least, most time.Duration
+		limits      []int
 	}{
-		"lively": {false, quietPeriod, quietPeriod + 2*settlePeriod},
-		"stuck":  {true, longestPause, longestPause + 2*settlePeriod},
+		"lively": {0, false, quietPeriod, quietPeriod + 2*settlePeriod, nil},
+		"busy":   {300 * time.Millisecond, false, quietPings * 300 * time.Millisecond, (quietPings + 2) * 300 * time.Millisecond, limited},
+		"stuck":  {0, true, longestPause, longestPause + 2*settlePeriod, limited},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := newClient()
-				w := &written{client: c, stuck: test.stuck}
+				c := newClient(1000)
+				w := &written{client: c, answer: test.answer, stuck: test.stuck}
 				began := time.Now()
 				seen := make(chan struct{})
 				go func() {
@@ -131,46 +158,46 @@ func TestLeaveOfAQuietClient(t *testing.T) {
 					c.leave(t.Context(), w)
 				}()
 				synctest.Wait()
-				answers := []<-chan time.Time{request(c, 0), request(c, 0), request(c, 0)}
+				var answers []<-chan time.Time
+				for range requests {
+					answers = append(answers, request(c, 0))
+				}
 				<-seen
 				if took := time.Since(began); took < test.least || took > test.most {
 					t.Errorf("requests were paused for %s", took)
 				}
-				if w.open != len(answers) {
+				if w.open != requests {
 					t.Errorf("GOAWAY was sent with %d requests open", w.open)
 				}
 				for _, answer := range answers {
 					<-answer
 				}
-				if len(w.limits) != 1 || w.limits[0] != len(answers)+2*len(answers)+slack {
-					t.Errorf("limits were %v", w.limits)
+				if !slices.Equal(w.limits, test.limits) {
+					t.Errorf("limits were %v, want %v", w.limits, test.limits)
 				}
+				time.Sleep(test.answer) // the last pings are answered
 			})
 		})
 	}
 }
 
-// TestLimitCoversRecentRequests: a client that hangs for a moment is not idle.
-func TestLimitCoversRecentRequests(t *testing.T) {
+// TestLeaveCoversABurst: the limit is above the requests that a client on a busy machine has on their way.
+func TestLeaveCoversABurst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c := newClient()
-		for range 16 {
-			request(c, time.Millisecond)
-		}
-		time.Sleep(50 * time.Millisecond)
-		w := &written{client: c}
+		c := newClient(1000)
+		w := &written{client: c, stuck: true}
+		go func() {
+			time.Sleep(firstPause + settlePeriod/2)
+			w.setStuck(false)
+			for range 16 {
+				request(c, time.Millisecond)
+			}
+		}()
 		c.leave(t.Context(), w)
-		if !slices.Equal(w.limits, []int{16 + slack}) {
-			t.Errorf("limits were %v, want more than the 16 that were open lately", w.limits)
+		if w.open != 16 || len(w.limits) != 1 || w.limits[0] <= 16 {
+			t.Errorf("GOAWAY was sent with %d requests, the limits were %v", w.open, w.limits)
 		}
-		time.Sleep(3 * peakPeriod) // also a period without requests
-		if peak := c.recentPeak(); peak > 16 {
-			t.Errorf("the peak is %d", peak)
-		}
-		time.Sleep(2 * peakPeriod)
-		if peak := c.recentPeak(); peak != 0 {
-			t.Errorf("the peak is still %d", peak)
-		}
+		time.Sleep(time.Second) // the last requests end
 	})
 }

@@ -20,8 +20,6 @@ type conn struct {
 	// records is below tls.Conn.
 	records *records
 	client  *client
-	// streams is the server's limit on concurrent streams.
-	streams int
 
 	reading bufio.Reader
 	// left is the unread part of a frame, including its header; acks counts acknowledged
@@ -35,8 +33,8 @@ type conn struct {
 
 var _ frameWriter = &conn{}
 
-func newConn(tlsConn *tls.Conn, streams int) *conn {
-	c := &conn{Conn: tlsConn, client: newClient(), streams: streams, left: len(clientPreface)}
+func newConn(tlsConn *tls.Conn, client *client) *conn {
+	c := &conn{Conn: tlsConn, client: client, left: len(clientPreface)}
 	c.records, _ = tlsConn.NetConn().(*records)
 	c.reading.Reset(tlsConn)
 	return c
@@ -109,7 +107,7 @@ func (c *conn) next(p []byte) int {
 
 // limit sets the maximum of concurrent streams.
 func (c *conn) limit(streams int) {
-	if streams < c.streams {
+	if streams < c.client.streams {
 		c.put(limitStreams(streams))
 	}
 }

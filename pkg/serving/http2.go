@@ -30,9 +30,8 @@ func (s *Server) enableHTTP2() error {
 		return fmt.Errorf("configure HTTP/2: %w", err)
 	}
 	s.http.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, tlsConn *tls.Conn, handler http.Handler) {
-		c := newConn(tlsConn, s.streams)
-		s.add(c)
-		defer s.remove(c)
+		c := newConn(tlsConn, newClient(s.streams))
+		s.connected(tlsConn, c.client)
 		ctx, cancel := context.WithCancel(context.WithValue(baseContext(handler), clientKey{}, c.client))
 		var leaving sync.WaitGroup
 		defer leaving.Wait()

@@ -40,7 +40,7 @@ func TestRecordsAreSentTogether(t *testing.T) {
 	roots.AppendCertsFromPEM(s.cert)
 	near, far := net.Pipe()
 	counted := &countingConn{Conn: near}
-	c := newConn(tls.Server(&records{Conn: counted}, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}), 100)
+	c := newConn(tls.Server(&records{Conn: counted}, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}), newClient(100))
 	received := make(chan []byte)
 	go func() {
 		all, _ := io.ReadAll(tls.Client(far, &tls.Config{RootCAs: roots, ServerName: "annex.annex-system.svc", MinVersion: tls.VersionTLS12}))

@@ -48,8 +48,16 @@ const (
 // buffers has to fit into 31 bits.
 const MaxStreams = 1<<31/streamBuffer - 1
 
-// leaveInterval is the time between passes over the connections while clients leave.
-const leaveInterval = 100 * time.Millisecond
+const (
+	// leaveInterval is the time between passes over the connections while clients leave.
+	leaveInterval = 100 * time.Millisecond
+	// crossing is the time for requests that cross a GOAWAY.
+	crossing = 2 * time.Second
+	// minLeave is the time for clients that learn late of the other replicas.
+	minLeave = 3 * time.Second
+	// MaxLeave is the time in which even clients on a busy machine leave.
+	MaxLeave = longestPause + crossing
+)
 
 // Options configure when clients have to use a new connection.
 type Options struct {
@@ -70,8 +78,9 @@ type Server struct {
 	listener     net.Listener
 	streams      int
 
-	mu      sync.Mutex
-	conns   map[*conn]struct{}
+	mu sync.Mutex
+	// clients has the clients of HTTP/2 by their connections, and nil for connections that are not set up yet.
+	clients map[net.Conn]*client
 	leaving bool
 }
 
@@ -87,7 +96,7 @@ func Replace(info *genericapiserver.SecureServingInfo, handler http.Handler, opt
 		certificates: certificates,
 		listener:     info.Listener,
 		streams:      info.HTTP2MaxStreamsPerConnection,
-		conns:        map[*conn]struct{}{},
+		clients:      map[net.Conn]*client{},
 	}
 	if s.streams <= 0 {
 		s.streams = defaultStreams
@@ -98,6 +107,7 @@ func Replace(info *genericapiserver.SecureServingInfo, handler http.Handler, opt
 		MaxHeaderBytes:    maxHeaderBytes,
 		IdleTimeout:       idleTimeout,
 		ReadHeaderTimeout: readHeaderTimeout,
+		ConnState:         s.connectionState,
 		ErrorLog:          log.New(errorLog{}, "", 0),
 	}
 	if !info.DisableHTTP2 {
@@ -109,16 +119,22 @@ func Replace(info *genericapiserver.SecureServingInfo, handler http.Handler, opt
 	return s, nil
 }
 
-func (s *Server) add(c *conn) {
+// connectionState records new connections until they are closed or turn out to be of HTTP/1.1.
+func (s *Server) connectionState(c net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns[c] = struct{}{}
+	if state == http.StateNew {
+		s.clients[c] = nil
+	} else {
+		delete(s.clients, c)
+	}
 }
 
-func (s *Server) remove(c *conn) {
+// connected records the client of a new connection of HTTP/2.
+func (s *Server) connected(c *tls.Conn, client *client) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.conns, c)
+	s.clients[c] = client
 }
 
 // handle counts requests, and closes connections of HTTP/1.1 while clients leave.
@@ -143,24 +159,46 @@ func (s *Server) isLeaving() bool {
 	return s.leaving
 }
 
-// Leave makes all clients, including new ones until ctx is done, send their next requests
-// over other connections. It still serves all requests.
+// Leave makes all clients, including new ones, send their next requests over other connections.
+// It still serves all requests, and returns once no client can send more, or when ctx is done.
 func (s *Server) Leave(ctx context.Context) {
 	s.mu.Lock()
 	s.leaving = true
 	s.mu.Unlock()
-	for {
-		s.mu.Lock()
-		for c := range s.conns {
-			c.client.drain()
+	for end := time.Now().Add(minLeave); ; {
+		left, latest := s.drain()
+		if latest = latest.Add(crossing); latest.After(end) {
+			end = latest
 		}
-		s.mu.Unlock()
+		if left && time.Now().After(end) {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(leaveInterval):
 		}
 	}
+}
+
+// drain makes all clients leave. It returns whether all have left, and when the latest did.
+func (s *Server) drain() (left bool, latest time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left = true
+	for _, c := range s.clients {
+		var at time.Time
+		if c != nil {
+			c.drain()
+			at = c.leftAt()
+		}
+		if at.IsZero() {
+			left = false
+		} else if at.After(latest) {
+			latest = at
+		}
+	}
+	return left, latest
 }
 
 // run serves until stopped is closed, and then until all requests have ended.

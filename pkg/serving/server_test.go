@@ -105,7 +105,7 @@ func (r *replica) stop() {
 	<-r.ended
 }
 
-// leaveFor sends clients to other replicas, including new clients for the duration.
+// leaveFor sends clients to other replicas, for the duration at most.
 func (r *replica) leaveFor(t *testing.T, duration time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
@@ -189,8 +189,7 @@ func TestNoRequestIsLost(t *testing.T) {
 			for i := range 2 {
 				name := fmt.Sprint(i + 1)
 				next := s.start(t, name, echo(name), Options{})
-				// Longer than clients need to leave on a busy machine.
-				current.leaveFor(t, 4*time.Second)
+				current.leaveFor(t, MaxLeave)
 				current.stop()
 				current = next
 			}
@@ -214,6 +213,39 @@ func every(ctx context.Context, interval time.Duration, send func()) {
 			sending.Go(send)
 		}
 	}
+}
+
+// TestLateClients: clients that reach the replica until shortly before its end lose no request.
+func TestLateClients(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	old := s.start(t, "old", echo("old"), Options{})
+	next := s.start(t, "new", echo("new"), Options{})
+	s.target.Store(old)
+	client := s.client(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var writers sync.WaitGroup
+	for range 16 {
+		writers.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := write(ctx, client, 2000); err != nil && ctx.Err() == nil {
+					t.Errorf("a request was lost: %v", err)
+					return
+				}
+			}
+		})
+	}
+	time.AfterFunc(crossing+900*time.Millisecond, func() { s.target.Store(next) })
+	old.leaveFor(t, MaxLeave)
+	old.stop()
+	cancel()
+	writers.Wait()
+	poll.UntilDone(t, "closed connections are forgotten", func() (bool, string) {
+		old.mu.Lock()
+		defer old.mu.Unlock()
+		return len(old.clients) == 0, fmt.Sprint(len(old.clients), " are left")
+	})
 }
 
 // TestOpenRequestsContinue: a watch and a slow write continue while their client leaves, and
@@ -276,7 +308,7 @@ func TestMaxAge(t *testing.T) {
 			var writers sync.WaitGroup
 			for range 8 {
 				writers.Go(func() {
-					for until := time.Now().Add(time.Second); time.Now().Before(until); {
+					for until := time.Now().Add(poll.Timeout); !t.Failed() && s.dials.Load() < 5 && time.Now().Before(until); {
 						if _, err := write(t.Context(), client, 2000); err != nil {
 							t.Errorf("a request was lost: %v", err)
 						}
@@ -285,7 +317,7 @@ func TestMaxAge(t *testing.T) {
 			}
 			writers.Wait()
 			if dials := s.dials.Load(); dials < 5 {
-				t.Errorf("%d connections were made in a second", dials)
+				t.Errorf("%d connections were made in %s", dials, poll.Timeout)
 			}
 		})
 	}

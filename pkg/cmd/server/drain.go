@@ -14,11 +14,6 @@ import (
 	"github.com/annex-dev/annex/pkg/serving"
 )
 
-// migrationPeriod is the time for clients to reconnect elsewhere: up to a second until
-// a moment without requests on the connection, and two for requests that cross the
-// GOAWAY.
-const migrationPeriod = 3 * time.Second
-
 // addDrain replaces upstream's HTTP server by one that can send clients elsewhere, and
 // adds the hook that does so when shutdown begins. /readyz fails from then on; requests
 // are rejected only after the hook returned.
@@ -58,8 +53,8 @@ func (s *server) migrateClients(http *serving.Server) {
 	logger := klog.Background()
 	logger.V(1).Info("Serving until clients open no new connections", "duration", delay)
 	time.Sleep(delay)
-	logger.V(1).Info("Moving clients to other replicas", "duration", migrationPeriod)
-	ctx, cancel := context.WithTimeout(context.Background(), migrationPeriod)
+	logger.V(1).Info("Moving clients to other replicas", "timeout", serving.MaxLeave)
+	ctx, cancel := context.WithTimeout(context.Background(), serving.MaxLeave)
 	defer cancel()
 	http.Leave(ctx)
 }
