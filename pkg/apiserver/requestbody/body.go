@@ -12,7 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,9 +47,11 @@ type body struct {
 	// isText reports whether the body is JSON or YAML.
 	isText bool
 
-	received bool
-	// complete is also read by end, which does not wait for a handler that timed out.
-	complete    atomic.Bool
+	// mu guards complete and ended, because a handler that timed out does not end with the request.
+	mu              sync.Mutex
+	complete, ended bool
+
+	received    bool
 	err         error
 	size        int64
 	values      objectsize.Values
@@ -83,7 +85,9 @@ func (b *body) receive(who user.Info, info *request.RequestInfo) {
 	}
 	b.received = true
 	b.err = b.read(who, b.limits.of(info))
-	b.complete.Store(b.err == nil)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.complete = b.err == nil
 }
 
 func (b *body) read(who user.Info, limit limit) error {
@@ -127,8 +131,7 @@ func (b *body) weight() int64 {
 // window reads the next bytes of the body. The deadline applies only to this read, so
 // that the connection survives while the request waits.
 func (b *body) window(size int64, limit limit) (more bool, err error) {
-	// Only connections of tests have no deadlines.
-	_ = b.control.SetReadDeadline(time.Now().Add(windowTime))
+	b.setDeadline(time.Now().Add(windowTime))
 	buffer := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(b.length-b.size, 0), trustedBytes)))
 	_, err = buffer.ReadFrom(io.LimitReader(b.connection, size))
 	chunk := buffer.Bytes()
@@ -142,7 +145,7 @@ func (b *body) window(size int64, limit limit) (more bool, err error) {
 	if err != nil {
 		return false, apierrors.NewBadRequest(fmt.Sprintf("read the body of the request: %v", err))
 	}
-	_ = b.control.SetReadDeadline(time.Time{})
+	b.setDeadline(time.Time{})
 	if b.size > limit.bytes {
 		return false, limit.exceeded("more")
 	}
@@ -161,9 +164,22 @@ func (b *body) release() {
 	}
 }
 
-// end bounds how long net/http reads the rest of an incomplete body.
+// setDeadline bounds the time of reads from the connection. After the request, HTTP/2 has no stream and would panic.
+func (b *body) setDeadline(deadline time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.ended {
+		// Only connections of tests have no deadlines.
+		_ = b.control.SetReadDeadline(deadline)
+	}
+}
+
+// end ends the request. It bounds how long net/http reads the rest of an incomplete body.
 func (b *body) end() {
-	if !b.complete.Load() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	if !b.complete {
 		_ = b.control.SetReadDeadline(time.Now().Add(unreadTime))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -347,4 +348,40 @@ func TestSlowReader(t *testing.T) {
 	})
 	req := newRequest(t, "example.com", strings.NewReader(strings.Repeat("x", 4*mib)), 4*mib)
 	WithBody(WithBodyLimits(writes, codecs()), limits).ServeHTTP(httptest.NewRecorder(), req)
+}
+
+// ending is the response of a request that ends before its handler: http2 panics in SetReadDeadline then.
+type ending struct {
+	*httptest.ResponseRecorder
+	ended atomic.Bool
+	late  atomic.Int32
+}
+
+// SetReadDeadline counts calls after the end.
+func (e *ending) SetReadDeadline(time.Time) error {
+	if e.ended.Load() {
+		e.late.Add(1)
+	}
+	return nil
+}
+
+// TestHandlerAfterRequest: the handler of a request that timed out sets no deadlines on its connection.
+func TestHandlerAfterRequest(t *testing.T) {
+	t.Parallel()
+	response := &ending{ResponseRecorder: httptest.NewRecorder()}
+	end, handled := make(chan struct{}), make(chan struct{})
+	outlives := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		go func() {
+			defer close(handled)
+			<-end
+			WithBodyLimits(http.NotFoundHandler(), codecs()).ServeHTTP(httptest.NewRecorder(), req)
+		}()
+	})
+	WithBody(outlives, newLimits(4*mib)).ServeHTTP(response, newRequest(t, "example.com", strings.NewReader("x"), 1))
+	response.ended.Store(true)
+	close(end)
+	<-handled
+	if late := response.late.Load(); late > 0 {
+		t.Errorf("%d deadlines were set after the request", late)
+	}
 }
