@@ -136,6 +136,7 @@ func (c *Config) Complete() (CompletedConfig, error) {
 		return CompletedConfig{}, fmt.Errorf("configure storage: %w", err)
 	}
 	c.limitBodies()
+	c.growStacks()
 	router, err := newRouter(&c.Extra)
 	if err != nil {
 		return CompletedConfig{}, err

@@ -7,12 +7,14 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
 	"github.com/annex-dev/annex/pkg/apiserver/crd"
 	"github.com/annex-dev/annex/pkg/apiserver/crd/openapi"
 	"github.com/annex-dev/annex/pkg/apiserver/requestbody"
+	"github.com/annex-dev/annex/pkg/stack"
 	"github.com/annex-dev/annex/pkg/storage/layer/objectsize"
 )
 
@@ -68,6 +70,16 @@ func (c *Config) limitBodies() {
 	if c.Generic.FlowControl != nil {
 		c.Generic.FlowControl = requestbody.FlowControl(c.Generic.FlowControl)
 	}
+}
+
+// growStacks makes room for the filters that follow the timeout, which continues in another goroutine. Authentication is
+// the first of them that calls annex.
+func (c *Config) growStacks() {
+	authentication := c.Generic.Authentication.Authenticator
+	c.Generic.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		stack.Grow()
+		return authentication.AuthenticateRequest(req)
+	})
 }
 
 // listsOf returns the lists of type set or map of the custom resource that a request is for.

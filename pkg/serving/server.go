@@ -31,6 +31,8 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/stack"
 )
 
 // What upstream's HTTP server allows.
@@ -140,6 +142,7 @@ func (s *Server) connected(c *tls.Conn, client *client) {
 // handle counts requests, and closes connections of HTTP/1.1 while clients leave.
 func (s *Server) handle(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stack.Grow()
 		if client, ok := r.Context().Value(clientKey{}).(*client); ok {
 			if s.options.Chance > 0 && rand.Float64() < s.options.Chance {
 				client.drain()

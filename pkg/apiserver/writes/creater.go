@@ -18,6 +18,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"github.com/annex-dev/annex/pkg/admission/undecoded"
+	"github.com/annex-dev/annex/pkg/stack"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
@@ -36,7 +37,7 @@ func (c creater) plan(ctx context.Context) (err error) {
 
 // Create implements rest.Creater.
 func (c creater) Create(ctx context.Context, _ runtime.Object, _ rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	watchcache.GrowStack()
+	stack.Grow()
 	if err := c.admit(ctx, undecoded.NewRequest(c.mapper), nil, admission.Create, options); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
-	"github.com/annex-dev/annex/pkg/storage/watchcache"
+	"github.com/annex-dev/annex/pkg/stack"
 )
 
 // deleter is the storage of one deletion: it deletes the object, or marks one that has finalizers as deleted.
@@ -42,7 +42,7 @@ func (d *deleter) plan(ctx context.Context) (err error) {
 
 // Delete implements rest.GracefulDeleter. Upstream's strategy of custom resources ignores grace periods.
 func (d *deleter) Delete(ctx context.Context, _ string, _ rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	watchcache.GrowStack()
+	stack.Grow()
 	if !d.isPlain(options) {
 		return nil, false, d.retract(errOptions)
 	}

@@ -15,6 +15,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 
 	"github.com/annex-dev/annex/pkg/apiserver/writes/plan"
+	"github.com/annex-dev/annex/pkg/stack"
 	"github.com/annex-dev/annex/pkg/storage/watchcache"
 )
 
@@ -51,7 +52,7 @@ func (u *updater) Update(
 	ctx context.Context, _ string, _ rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, _ rest.ValidateObjectUpdateFunc,
 	_ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
-	watchcache.GrowStack()
+	stack.Grow()
 	if err := u.admit(ctx, admission.Update, options); err != nil {
 		return nil, false, err
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync/atomic"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/annex-dev/annex/pkg/stack"
 )
 
 // Form is the form in which a watch cache keeps the objects of a resource, which are not decoded: Objects or Packed.
@@ -151,7 +152,7 @@ func (s *decoding) GuaranteedUpdate(
 	ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object,
 ) error {
-	GrowStack()
+	stack.Grow()
 	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, s.current(ctx, key))
 }
 
@@ -176,22 +177,6 @@ func (s *decoding) Stats(ctx context.Context) (storage.Stats, error) { return s.
 
 // CompactRevision implements storage.Interface.
 func (s *decoding) CompactRevision() int64 { return s.cached.CompactRevision() }
-
-// stackBytes is the stack that an update needs below upstream's handler, for admission, managed
-// fields and validation.
-const stackBytes = 17 << 10
-
-var anyIndex atomic.Uint32
-
-// GrowStack makes room for stackBytes on the goroutine's stack, at once. Upstream starts a
-// goroutine for each write, whose stack Go would otherwise double and copy several times, each time
-// deeper in the calls: 4 % of the CPU time of an update.
-//
-//go:noinline
-func GrowStack() byte {
-	var frame [stackBytes]byte
-	return frame[anyIndex.Load()%stackBytes]
-}
 
 // Endpoint is the storage of a served version of a custom resource.
 type Endpoint struct {

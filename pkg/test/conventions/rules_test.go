@@ -130,6 +130,10 @@ var rules = []rule{
 		duty:     "Sets of observers of changes.",
 	},
 	{
+		packages: "pkg/stack",
+		duty:     "Stacks of goroutines.",
+	},
+	{
 		packages: "pkg/storage/etcd/usage",
 		duty:     "Counts the objects and bytes of each resource in etcd.",
 		ours:     []string{"pkg/observers", "pkg/storage/etcd/keys", "pkg/storage/etcd/etcdkv"},
@@ -206,7 +210,7 @@ var rules = []rule{
 	{
 		packages: "pkg/storage/watchcache",
 		duty:     "Watch caches of custom resources as the JSON that clients read, and of definitions as they are stored, within a budget of memory.",
-		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/observers", "pkg/storage/canonicaljson", "pkg/storage/layer/compression"},
+		ours:     []string{"pkg/apis/hosting/v1alpha1", "pkg/observers", "pkg/stack", "pkg/storage/canonicaljson", "pkg/storage/layer/compression"},
 		others: append([]string{
 			"go.etcd.io/etcd/client/v3", "google.golang.org/grpc/metadata", "k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...",
 			"k8s.io/client-go/tools/cache", "k8s.io/client-go/util/workqueue", "k8s.io/component-base/metrics/...",
@@ -352,7 +356,7 @@ var rules = []rule{
 	{
 		packages: "pkg/apiserver/writes",
 		duty:     "Serves writes of custom resources from plans, in front of upstream's handler.",
-		ours:     []string{"pkg/admission/undecoded", "pkg/apiserver/front", "pkg/apiserver/writes/plan", "pkg/storage/watchcache"},
+		ours:     []string{"pkg/admission/undecoded", "pkg/apiserver/front", "pkg/apiserver/writes/plan", "pkg/stack", "pkg/storage/watchcache"},
 		others: append([]string{
 			"k8s.io/apiserver/...", "k8s.io/apiextensions-apiserver/...", "k8s.io/component-base/featuregate", "k8s.io/component-base/metrics/...",
 		}, clients...),
@@ -377,7 +381,7 @@ var rules = []rule{
 		duty:     "The chain of servers; never a controller or a command.",
 		ours: []string{
 			"pkg/apis/...", "pkg/apiserver/...", "pkg/generated/openapi", "pkg/generated/clientset/...", "pkg/generated/informers/...",
-			"pkg/registry/...", "pkg/standalone/serviceaccount", "pkg/storage/...", "pkg/version",
+			"pkg/registry/...", "pkg/stack", "pkg/standalone/serviceaccount", "pkg/storage/...", "pkg/version",
 		},
 		others: append([]string{
 			"github.com/prometheus/client_golang/...", "github.com/prometheus/client_model/go", "go.etcd.io/etcd/client/v3/...",
@@ -445,6 +449,7 @@ var rules = []rule{
 	{
 		packages: "pkg/serving",
 		duty:     "The HTTPS server, which can move clients to other replicas without losing a request.",
+		ours:     []string{"pkg/stack"},
 		others:   append([]string{"golang.org/x/net/http2", "k8s.io/apiserver/pkg/server/..."}, machinery...),
 	},
 	{
