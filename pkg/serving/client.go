@@ -166,7 +166,7 @@ func (c *client) leave(ctx context.Context, frames frameWriter) {
 	if before := c.see(); !quiet && before.open < c.streams {
 		pass(ctx, settlePeriod, nil)
 		seen := c.see()
-		full := seen.open + 2*(seen.begun-before.begun) + slack
+		full := min(seen.open+2*(seen.begun-before.begun)+slack, c.streams)
 		frames.limit(full)
 		quiet = c.await(ctx, frames, full)
 	}

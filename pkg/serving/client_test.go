@@ -96,6 +96,7 @@ func TestLeaveWaitsUntilAllAreOpen(t *testing.T) {
 	for name, test := range map[string]struct{ streams, limits int }{
 		"lower limit":       {1000, 1},
 		"limit of a server": {50, 0},
+		"that limit, later": {130, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,7 +106,9 @@ func TestLeaveWaitsUntilAllAreOpen(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				go func() {
 					for ctx.Err() == nil {
-						request(c, time.Millisecond)
+						if c.see().open < test.streams {
+							request(c, time.Millisecond)
+						}
 						time.Sleep(2 * time.Millisecond)
 					}
 				}()
