@@ -152,18 +152,7 @@ func echo(name string) http.Handler {
 func TestNoRequestIsLost(t *testing.T) {
 	t.Parallel()
 	for name, load := range map[string]func(ctx context.Context, send func()){
-		// Each writer waits for its responses, as kubectl and controllers do.
-		"busy": func(ctx context.Context, send func()) {
-			var writers sync.WaitGroup
-			for range 16 {
-				writers.Go(func() {
-					for ctx.Err() == nil {
-						send()
-					}
-				})
-			}
-			writers.Wait()
-		},
+		"busy": busy,
 		// Writes come whatever happens, as from a crowd.
 		"crowd": func(ctx context.Context, send func()) { every(ctx, time.Millisecond, send) },
 		// One now and then.
@@ -200,6 +189,19 @@ func TestNoRequestIsLost(t *testing.T) {
 	}
 }
 
+// busy calls send from 16 writers. Each waits for its responses, as kubectl and controllers do.
+func busy(ctx context.Context, send func()) {
+	var writers sync.WaitGroup
+	for range 16 {
+		writers.Go(func() {
+			for ctx.Err() == nil {
+				send()
+			}
+		})
+	}
+	writers.Wait()
+}
+
 // every calls send repeatedly without waiting for the previous call.
 func every(ctx context.Context, interval time.Duration, send func()) {
 	var sending sync.WaitGroup
@@ -226,16 +228,14 @@ func TestLateClients(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var writers sync.WaitGroup
-	for range 16 {
-		writers.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := write(ctx, client, 2000); err != nil && ctx.Err() == nil {
-					t.Errorf("a request was lost: %v", err)
-					return
-				}
+	writers.Go(func() {
+		busy(ctx, func() {
+			if _, err := write(ctx, client, 2000); err != nil && ctx.Err() == nil {
+				t.Errorf("a request was lost: %v", err)
+				cancel()
 			}
 		})
-	}
+	})
 	time.AfterFunc(crossing+900*time.Millisecond, func() { s.target.Store(next) })
 	old.leaveFor(t, MaxLeave)
 	old.stop()

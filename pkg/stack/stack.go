@@ -6,7 +6,7 @@ package stack
 
 import "sync/atomic"
 
-// size is what a request needs below its first filter, and a write below upstream's handler.
+// size covers the calls of a request below its first filter, and of a write below upstream's handler.
 const size = 17 << 10
 
 var anyIndex atomic.Uint32
