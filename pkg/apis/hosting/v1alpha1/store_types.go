@@ -259,6 +259,11 @@ type StoreStatus struct {
 	// It does not show whether the client has kept the backup.
 	// +optional
 	LastBackupTime *metav1.Time `json:"lastBackupTime,omitempty" protobuf:"bytes,12,opt,name=lastBackupTime"`
+
+	// diskFree is the free space of the volume of annex's data directory. Only a store with the etcd
+	// inside annex has it.
+	// +optional
+	DiskFree *resource.Quantity `json:"diskFree,omitempty" protobuf:"bytes,13,opt,name=diskFree"`
 }
 
 // StoreHistory identifies the data of a store's etcd, up to a revision. annex updates it every few
