@@ -2879,6 +2879,12 @@ func schema_pkg_apis_hosting_v1alpha1_StoreStatus(ref common.ReferenceCallback) 
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
+					"diskFree": {
+						SchemaProps: spec.SchemaProps{
+							Description: "diskFree is the free space of the volume of annex's data directory. Only a store with the etcd inside annex has it.",
+							Ref:         ref(resource.Quantity{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},

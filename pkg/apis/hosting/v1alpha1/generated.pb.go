@@ -2366,6 +2366,18 @@ func (m *StoreStatus) MarshalToSizedBuffer(dAtA []byte) (int, error) {
 	_ = i
 	var l int
 	_ = l
+	if m.DiskFree != nil {
+		{
+			size, err := m.DiskFree.MarshalToSizedBuffer(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = encodeVarintGenerated(dAtA, i, uint64(size))
+		}
+		i--
+		dAtA[i] = 0x6a
+	}
 	if m.LastBackupTime != nil {
 		{
 			size, err := m.LastBackupTime.MarshalToSizedBuffer(dAtA[:i])
@@ -3440,6 +3452,10 @@ func (m *StoreStatus) Size() (n int) {
 		l = m.LastBackupTime.Size()
 		n += 1 + l + sovGenerated(uint64(l))
 	}
+	if m.DiskFree != nil {
+		l = m.DiskFree.Size()
+		n += 1 + l + sovGenerated(uint64(l))
+	}
 	return n
 }
 
@@ -4177,6 +4193,7 @@ func (this *StoreStatus) String() string {
 		`Members:` + repeatedStringForMembers + `,`,
 		`Version:` + fmt.Sprintf("%v", this.Version) + `,`,
 		`LastBackupTime:` + strings.Replace(fmt.Sprintf("%v", this.LastBackupTime), "Time", "v1.Time", 1) + `,`,
+		`DiskFree:` + strings.Replace(fmt.Sprintf("%v", this.DiskFree), "Quantity", "resource.Quantity", 1) + `,`,
 		`}`,
 	}, "")
 	return s
@@ -11736,6 +11753,42 @@ func (m *StoreStatus) Unmarshal(dAtA []byte) error {
 				m.LastBackupTime = &v1.Time{}
 			}
 			if err := m.LastBackupTime.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
+				return err
+			}
+			iNdEx = postIndex
+		case 13:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field DiskFree", wireType)
+			}
+			var msglen int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return ErrIntOverflowGenerated
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				msglen |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			if msglen < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			postIndex := iNdEx + msglen
+			if postIndex < 0 {
+				return ErrInvalidLengthGenerated
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			if m.DiskFree == nil {
+				m.DiskFree = &resource.Quantity{}
+			}
+			if err := m.DiskFree.Unmarshal(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
 			iNdEx = postIndex

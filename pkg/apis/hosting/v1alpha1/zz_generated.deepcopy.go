@@ -1141,6 +1141,11 @@ func (in *StoreStatus) DeepCopyInto(out *StoreStatus) {
 		in, out := &in.LastBackupTime, &out.LastBackupTime
 		*out = (*in).DeepCopy()
 	}
+	if in.DiskFree != nil {
+		in, out := &in.DiskFree, &out.DiskFree
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	return
 }
 

@@ -766,6 +766,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: diskFree
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
     - name: history
       type:
         namedType: com.github.annex-dev.annex.pkg.apis.hosting.v1alpha1.StoreHistory

@@ -48,6 +48,9 @@ type StoreStatusApplyConfiguration struct {
 	// lastBackupTime is the time at which a client last read a complete backup of the store.
 	// It does not show whether the client has kept the backup.
 	LastBackupTime *metav1.Time `json:"lastBackupTime,omitempty"`
+	// diskFree is the free space of the volume of annex's data directory. Only a store with the etcd
+	// inside annex has it.
+	DiskFree *resource.Quantity `json:"diskFree,omitempty"`
 }
 
 // StoreStatusApplyConfiguration constructs a declarative configuration of the StoreStatus type for use with
@@ -161,5 +164,13 @@ func (b *StoreStatusApplyConfiguration) WithVersion(value string) *StoreStatusAp
 // If called multiple times, the LastBackupTime field is set to the value of the last call.
 func (b *StoreStatusApplyConfiguration) WithLastBackupTime(value metav1.Time) *StoreStatusApplyConfiguration {
 	b.LastBackupTime = &value
+	return b
+}
+
+// WithDiskFree sets the DiskFree field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DiskFree field is set to the value of the last call.
+func (b *StoreStatusApplyConfiguration) WithDiskFree(value resource.Quantity) *StoreStatusApplyConfiguration {
+	b.DiskFree = &value
 	return b
 }
