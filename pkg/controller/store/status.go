@@ -44,8 +44,9 @@ const (
 	// slow is the response time of an etcd under pressure. Milliseconds are normal.
 	slow = time.Second
 
-	// A client certificate causes a warning from expiresSoon before its expiry on.
-	expiresSoon = 7 * 24 * time.Hour
+	// A client certificate causes a warning from expiresSoon before its expiry on, and the alert
+	// AnnexStoreCertificateExpires.
+	expiresSoon = 14 * 24 * time.Hour
 
 	// noSpaceHint is for operators of an etcd.
 	noSpaceHint = "Then defragment its members and disarm the alarm, or set spec.etcd.defragmentation to WhenFull"
@@ -151,8 +152,13 @@ func pressureCondition(seen *stores.Snapshot) metav1.Condition {
 	return under
 }
 
-// setSizes sets the sizes of the largest member, which is the first to reach the quota.
+// setSizes sets the sizes of the largest member, which is the first to reach the quota, and the
+// free space of its volume if it is inside annex.
 func setSizes(status *hostingv1alpha1.StoreStatus, seen *stores.Snapshot) {
+	status.DiskFree = nil
+	if seen.Disk.Size > 0 {
+		status.DiskFree = quantity(seen.Disk.Free)
+	}
 	largest := seen.Largest()
 	if largest == nil {
 		return
@@ -220,11 +226,11 @@ func lowerVersion(a, b string) string {
 // needsWrite reports whether a status is worth a write. Sizes must change by more than
 // the write itself changes them.
 func needsWrite(before, after *hostingv1alpha1.StoreStatus) bool {
-	if sizeChanged(before.DatabaseSize, after.DatabaseSize) || sizeChanged(before.SizeInUse, after.SizeInUse) {
+	if sizeChanged(before.DatabaseSize, after.DatabaseSize) || sizeChanged(before.SizeInUse, after.SizeInUse) || sizeChanged(before.DiskFree, after.DiskFree) {
 		return true
 	}
 	same := after.DeepCopy()
-	same.DatabaseSize, same.SizeInUse = before.DatabaseSize, before.SizeInUse
+	same.DatabaseSize, same.SizeInUse, same.DiskFree = before.DatabaseSize, before.SizeInUse, before.DiskFree
 	if before.History != nil && same.History != nil && before.History.Epoch == same.History.Epoch {
 		same.History = before.History // it is written down now and then
 	}

@@ -5,6 +5,8 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -108,7 +110,7 @@ func TestSetObserved(t *testing.T) {
 	status := &store.Status
 	old := func(s *clientv3.StatusResponse) { s.Version = "3.5.19" }
 	seen := cluster(answer(1, 10*mebi, nil), answer(3, 12*mebi, old))
-	seen.Generation, seen.Alarms = 4, []string{"NOSPACE"}
+	seen.Generation, seen.Alarms, seen.Disk = 4, []string{"NOSPACE"}, stores.Disk{Free: 50 * mebi, Size: 100 * mebi}
 	setObserved(store, seen, epoch)
 	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(epoch)}
@@ -118,7 +120,7 @@ func TestSetObserved(t *testing.T) {
 			condition("Ready", metav1.ConditionTrue, "Available", "Etcd takes reads and writes"),
 			condition("UnderPressure", metav1.ConditionFalse, "NoPressure", "There is space for more, and etcd answers in time"),
 		},
-		DatabaseSize: quantity(12 * mebi), SizeInUse: quantity(6 * mebi), Quota: quantity(100 * mebi),
+		DatabaseSize: quantity(12 * mebi), SizeInUse: quantity(6 * mebi), Quota: quantity(100 * mebi), DiskFree: quantity(50 * mebi),
 		Alarms: []string{"NOSPACE"},
 		Members: []hostingv1alpha1.StoreMember{
 			{ID: "1", Name: "a", Endpoint: "https://etcd-1", Version: "3.7.3", Leader: true},
@@ -129,13 +131,23 @@ func TestSetObserved(t *testing.T) {
 	}
 	expect.Equal(t, &want, status, "status")
 
-	// Silence takes nothing away but readiness.
-	setObserved(store, down(), epoch.Add(time.Minute))
+	// Silence takes nothing away but readiness. The volume is seen without etcd.
+	silent := down()
+	silent.Disk = seen.Disk
+	setObserved(store, silent, epoch.Add(time.Minute))
 	if status.Conditions[0].Status != metav1.ConditionFalse {
 		t.Errorf("Ready is %s of an etcd that is down", status.Conditions[0].Status)
 	}
 	status.Conditions, want.Conditions = nil, nil
 	expect.Equal(t, &want, status, "what was known was lost")
+}
+
+// TestCertificateAlert holds the condition to the alert for the same problem.
+func TestCertificateAlert(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("../../../artifacts/deploy/components/prometheusrule/prometheusrule.yaml")
+	expect.NoError(t, err)
+	expect.Contains(t, string(rules), fmt.Sprintf("annex_store_client_certificate_expiration_timestamp_seconds - time() < %d * 86400\n", expiresSoon/(24*time.Hour)))
 }
 
 func TestLowerVersion(t *testing.T) {
@@ -155,7 +167,7 @@ func TestLowerVersion(t *testing.T) {
 func TestIsNews(t *testing.T) {
 	t.Parallel()
 	base := hostingv1alpha1.StoreStatus{
-		DatabaseSize: quantity(20 * mebi), SizeInUse: quantity(10 * mebi), Quota: quantity(100 * mebi), Objects: 5, Version: "3.7.3",
+		DatabaseSize: quantity(20 * mebi), SizeInUse: quantity(10 * mebi), Quota: quantity(100 * mebi), DiskFree: quantity(640 * mebi), Objects: 5, Version: "3.7.3",
 		Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue}},
 		Members:    []hostingv1alpha1.StoreMember{{ID: "1"}},
 	}
@@ -169,6 +181,8 @@ func TestIsNews(t *testing.T) {
 		"much more in use":  {func(s *hostingv1alpha1.StoreStatus) { s.SizeInUse = quantity(10*mebi + mebi/4) }, true},
 		"much less in use":  {func(s *hostingv1alpha1.StoreStatus) { s.SizeInUse = quantity(9 * mebi) }, true},
 		"more on disk":      {func(s *hostingv1alpha1.StoreStatus) { s.DatabaseSize = quantity(21 * mebi) }, true},
+		"disk a bit fuller": {func(s *hostingv1alpha1.StoreStatus) { s.DiskFree = quantity(631 * mebi) }, false},
+		"disk fuller":       {func(s *hostingv1alpha1.StoreStatus) { s.DiskFree = quantity(630 * mebi) }, true},
 		"one object more":   {func(s *hostingv1alpha1.StoreStatus) { s.Objects++ }, true},
 		"another quota":     {func(s *hostingv1alpha1.StoreStatus) { s.Quota = nil }, true},
 		"a member more": {func(s *hostingv1alpha1.StoreStatus) {

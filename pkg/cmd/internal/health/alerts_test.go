@@ -4,15 +4,18 @@
 package health
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestAlerts holds the levels of findings to the severities of the alerts for the same problems.
+// TestAlerts holds the levels and limits of findings to the severities and limits of the alerts for the same problems.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("../../../../artifacts/deploy/components/prometheusrule/prometheusrule.yaml")
@@ -21,8 +24,8 @@ func TestAlerts(t *testing.T) {
 		Spec struct {
 			Groups []struct {
 				Rules []struct {
-					Alert  string
-					Labels map[string]string
+					Alert, Expr string
+					Labels      map[string]string
 				}
 			}
 		}
@@ -35,9 +38,16 @@ func TestAlerts(t *testing.T) {
 	for name, level := range alerts {
 		want[name] = severities[level]
 	}
+	limits := map[string]string{
+		"AnnexStoreAlmostFull":    fmt.Sprintf(" > %.1f", almostFull/100.0),
+		"AnnexCertificateExpires": fmt.Sprintf(" < %d * 86400", expiresSoon/(24*time.Hour)),
+	}
 	for _, group := range manifest.Spec.Groups {
 		for _, rule := range group.Rules {
 			got[rule.Alert] = rule.Labels["severity"]
+			if !strings.HasSuffix(rule.Expr, limits[rule.Alert]) {
+				t.Errorf("%s fires at %s, and the check reports it at%s", rule.Alert, rule.Expr, limits[rule.Alert])
+			}
 		}
 	}
 	expect.Equal(t, want, got, "alerts with their severity")

@@ -51,7 +51,7 @@ func checkCertificates(ctx context.Context, e *environment) []Finding {
 	if err != nil {
 		return findings // reported above
 	}
-	findings = append(findings, expiring(authorities, "the authority", e.now(), e.logs())...)
+	findings = append(findings, expiring(authorities, "the authority", e.now(), e.logs(), "AnnexCertificateExpires")...)
 	e.server.expires(latest(authorities))
 	if Failed(findings) == 0 {
 		findings = append(findings, ok("the main cluster verifies annex with %s, until %s", subjects(authorities), latest(authorities).Format(time.DateOnly)))
@@ -133,7 +133,7 @@ func (e *environment) served(ctx context.Context, apiService string, authorities
 	defer connection.Close()
 	leaf := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
 	e.server.expires(leaf.NotAfter)
-	return orOK(expiring([]*x509.Certificate{leaf}, "annex's certificate", e.now(), e.logs()),
+	return orOK(expiring([]*x509.Certificate{leaf}, "annex's certificate", e.now(), e.logs(), "AnnexCertificateExpires"),
 		"annex serves with a certificate for %s, valid until %s", e.Service.ServerName(), leaf.NotAfter.Format(time.RFC3339))
 }
 
@@ -192,7 +192,7 @@ func checkFrontProxy(ctx context.Context, e *environment) []Finding {
 		allowed = strings.Join(names, " or ")
 	}
 	findings := []Finding{ok("its certificate is signed by %s, for %s", subjects(authorities), allowed)}
-	return append(findings, expiring(authorities, "the front proxy's authority", e.now(), show)...)
+	return append(findings, expiring(authorities, "the front proxy's authority", e.now(), show, "")...)
 }
 
 func subjects(certificates []*x509.Certificate) string {
@@ -204,8 +204,9 @@ func subjects(certificates []*x509.Certificate) string {
 }
 
 // expiring returns findings about certificates that have expired or are in the last tenth
-// of their life, by which they should have been replaced.
-func expiring(certificates []*x509.Certificate, what string, now time.Time, fix string) []Finding {
+// of their life, by which they should have been replaced. If alertName is set, it has the level
+// of the last one to expire.
+func expiring(certificates []*x509.Certificate, what string, now time.Time, fix, alertName string) []Finding {
 	var findings []Finding
 	for _, certificate := range certificates {
 		left := certificate.NotAfter.Sub(now)
@@ -215,6 +216,8 @@ func expiring(certificates []*x509.Certificate, what string, now time.Time, fix 
 			findings = append(findings, fail(fix, "%s %q is not valid before %s: are the clocks right?", what, certificate.Subject.CommonName, certificate.NotBefore.Format(time.RFC3339)))
 		case left <= 0:
 			findings = append(findings, fail(fix, "%s %q expired at %s", what, certificate.Subject.CommonName, certificate.NotAfter.Format(time.RFC3339)))
+		case left < expiresSoon && alertName != "" && certificate.NotAfter.Equal(latest(certificates)):
+			findings = append(findings, alert(alertName, fix, "%s %q expires at %s and has not been replaced", what, certificate.Subject.CommonName, certificate.NotAfter.Format(time.RFC3339)))
 		case left < lifetime/10:
 			findings = append(findings, warn(fix, "%s %q expires at %s and has not been replaced", what, certificate.Subject.CommonName, certificate.NotAfter.Format(time.RFC3339)))
 		}

@@ -16,9 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
-// checkStores reports Stores that are not ready, nearly full, slow, or lack a member.
+// checkStores reports Stores that are not ready, nearly full, slow, or lack a member or disk space.
 func checkStores(_ context.Context, e *environment) []Finding {
 	var findings []Finding
 	for i := range e.objects.Stores {
@@ -32,6 +33,10 @@ func checkStores(_ context.Context, e *environment) []Finding {
 		}
 		if full := nearlyFull(store); full != "" {
 			findings = append(findings, alert("AnnexStoreAlmostFull", show, "%s", full).of("store/"+store.Name, metav1.Time{}))
+		}
+		if free, size := store.Status.DiskFree, store.Status.DatabaseSize; free != nil && size != nil && free.Cmp(*size) < 0 {
+			findings = append(findings, alert("AnnexDiskAlmostFull", runbook("AnnexDiskAlmostFull"), "%s: the volume of annex has %s free, too little to defragment %s",
+				store.Name, table.Bytes(free.Value()), table.Bytes(size.Value())).of("store/"+store.Name, metav1.Time{}))
 		}
 	}
 	return orOK(findings, "%d Stores are ready", len(e.objects.Stores))

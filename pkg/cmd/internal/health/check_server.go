@@ -6,13 +6,10 @@ package health
 import (
 	"context"
 	"encoding/json"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/utils/ptr"
@@ -85,19 +82,17 @@ const (
 	mainClusterMetric = "annex_main_cluster_ready"
 	certificateMetric = "annex_certificate_expiration_timestamp_seconds"
 	refusedMetric     = "annex_published_certificate_refused"
-	diskMetric        = "annex_store_disk_free_bytes"
-	sizeMetric        = "annex_store_size_bytes"
 	buildMetric       = "annex_build_info"
 )
 
 // expiresSoon is the time before which annex has renewed its certificates, and before which the alert is silent.
 const expiresSoon = 21 * 24 * time.Hour
 
-// checkMetrics checks what annex reports in its metrics only: certificates, the main cluster, free disk space.
+// checkMetrics checks what annex reports in its metrics only: certificates and the main cluster.
 func checkMetrics(ctx context.Context, e *environment) []Finding {
-	families, err := login.Metrics(ctx, e.Kube.Discovery().RESTClient(), buildMetric, mainClusterMetric, certificateMetric, refusedMetric, diskMetric, sizeMetric)
+	families, err := login.Metrics(ctx, e.Kube.Discovery().RESTClient(), buildMetric, mainClusterMetric, certificateMetric, refusedMetric)
 	if err != nil {
-		return []Finding{warn("kubectl auth can-i get /metrics", "certificates, the main cluster and free disk space are not known: %v", err)}
+		return []Finding{warn("kubectl auth can-i get /metrics", "certificates and the main cluster are not known: %v", err)}
 	}
 	e.server.Mode = modeStandalone
 	if families[mainClusterMetric] != nil {
@@ -122,19 +117,5 @@ func checkMetrics(ctx context.Context, e *environment) []Finding {
 			findings = append(findings, alert("AnnexPublishedCertificateRefused", runbook("AnnexPublishedCertificateRefused"), "annex refuses the Secret or the files of its certificate, and keeps the previous ones: its log has the reason"))
 		}
 	}
-	sizes, free := byStore(families[sizeMetric]), byStore(families[diskMetric])
-	for _, store := range slices.Sorted(maps.Keys(free)) {
-		if free[store] < sizes[store] {
-			findings = append(findings, alert("AnnexDiskAlmostFull", runbook("AnnexDiskAlmostFull"), "the volume has too little free space to defragment the Store").of("store/"+store, metav1.Time{}))
-		}
-	}
-	return orOK(findings, "certificates, free disk space and the main cluster are fine")
-}
-
-func byStore(family *dto.MetricFamily) map[string]float64 {
-	values := map[string]float64{}
-	for _, m := range family.GetMetric() {
-		values[login.MetricLabels(m)["store"]] = m.GetGauge().GetValue()
-	}
-	return values
+	return orOK(findings, "certificates and the main cluster are fine")
 }

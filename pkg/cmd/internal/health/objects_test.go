@@ -38,6 +38,12 @@ func filled(of *hostingv1alpha1.Store, percent int64) *hostingv1alpha1.Store {
 	return of
 }
 
+// withDisk sets the free space of the volume of a database of 100 bytes.
+func withDisk(of *hostingv1alpha1.Store, free int64) *hostingv1alpha1.Store {
+	of.Status.DiskFree, of.Status.DatabaseSize = resource.NewQuantity(free, resource.BinarySI), resource.NewQuantity(100, resource.BinarySI)
+	return of
+}
+
 func migration(name string, age time.Duration, spec hostingv1alpha1.MigrationSpec, phase hostingv1alpha1.MigrationPhase, reason string) *hostingv1alpha1.Migration {
 	return &hostingv1alpha1.Migration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(noon.Add(-age))}, Spec: spec,
@@ -57,6 +63,8 @@ func TestStores(t *testing.T) {
 			[]want{{LevelFail, "west: Ready is False: NoSpace", "describe"}}},
 		"nearly full": {annexHas(filled(store("west", fine, reported("UnderPressure", "True", "AlmostFull", "m")), 91)), []want{{LevelWarn, "91 % of the quota", "describe"}}},
 		"slow":        {annexHas(store("west", fine, reported("UnderPressure", "True", "Slow", "m"))), []want{{LevelWarn, "UnderPressure is True: Slow", "describe"}}},
+		"disk":        {annexHas(withDisk(store("default", fine), 99)), []want{{LevelWarn, "default: the volume of annex has 99 free, too little to defragment 100", "#annexdiskalmostfull"}}},
+		"enough disk": {annexHas(withDisk(store("default", fine), 100)), []want{{LevelOK, "1 Stores are ready", ""}}},
 		"degraded":    {annexHas(store("west", reported("Ready", "True", "Degraded", "m"))), []want{{LevelWarn, "Degraded", "describe"}}},
 		"expires":     {annexHas(store("west", reported("Ready", "True", "CertificateExpiring", "m"))), []want{{LevelFail, "CertificateExpiring", "describe"}}},
 	})

@@ -80,20 +80,16 @@ func TestServerMetrics(t *testing.T) {
 	expires := func(in time.Duration) string {
 		return metric(certificateMetric, `certificate="serving"`, float64(noon.Add(in).Unix()))
 	}
-	disk := func(free float64) string {
-		return metric(diskMetric, `store="default"`, free) + metric(sizeMetric, `store="default"`, 100)
-	}
 	for name, tc := range map[string]struct {
 		metrics string
 		mode    string
 		want    []want
 	}{
-		"standalone":        {expires(22*day) + disk(100), modeStandalone, []want{{LevelOK, "are fine", ""}}},
+		"standalone":        {expires(22 * day), modeStandalone, []want{{LevelOK, "are fine", ""}}},
 		"aggregated":        {metric(mainClusterMetric, "", 1), modeAggregated, []want{{LevelOK, "are fine", ""}}},
 		"main cluster down": {metric(mainClusterMetric, "", 0), modeAggregated, []want{{LevelFail, "does not reach the main cluster", "#annexmainclusternotready"}}},
 		"certificate":       {expires(20 * day), modeStandalone, []want{{LevelFail, `"serving" expires at 2026-06-21T12:00:00Z`, "#annexcertificateexpires"}}},
 		"refused":           {metric(refusedMetric, "", 1), modeStandalone, []want{{LevelWarn, "keeps the previous ones", "#annexpublishedcertificaterefused"}}},
-		"disk":              {disk(99), modeStandalone, []want{{LevelWarn, "too little free space", "#annexdiskalmostfull"}}},
 		"without the right": {"", "", []want{{LevelWarn, "are not known", "kubectl auth can-i get /metrics"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
