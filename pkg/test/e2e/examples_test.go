@@ -8,6 +8,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestExamples(t *testing.T) {
 	s := startServer(t)
 	files, err := filepath.Glob(examplesDir + "/*.yaml")
 	expect.NoError(t, err)
-	kinds := map[string]bool{}
+	kinds, all := map[string]bool{}, []string{"apply"}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		expect.NoError(t, err)
@@ -39,12 +40,16 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%s holds a %s, which its name must contain", file, object.Kind)
 		}
 		kinds[kind] = true
-		expect.Contains(t, s.kubectl.run(t, "apply", "-f", file), " created")
-		if object.Kind == "CustomResourceDefinition" {
-			s.kubectl.run(t, "wait", "--for=condition=Established", "-f", file)
-		}
-		expect.Contains(t, s.kubectl.run(t, "apply", "-f", file), " unchanged")
+		all = append(all, "-f", file)
 	}
+	defined := slices.Index(all, widgetCRD) + 1
+	for _, args := range [][]string{all[:defined], append([]string{"apply"}, all[defined:]...)} {
+		created := s.kubectl.run(t, args...)
+		expect.Equal(t, len(args)/2, strings.Count(created, " created\n"), "%s", created)
+		s.kubectl.run(t, "wait", "--for=condition=Established", "-f", widgetCRD)
+	}
+	unchanged := s.kubectl.run(t, all...)
+	expect.Equal(t, len(files), strings.Count(unchanged, " unchanged\n"), "%s", unchanged)
 	// Reviews are not stored, so they cannot be applied.
 	for _, row := range strings.Fields(s.kubectl.run(t, "api-resources", "--verbs=get", "--no-headers", "-o", "name")) {
 		plural, group, _ := strings.Cut(row, ".")
