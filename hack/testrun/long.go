@@ -24,8 +24,8 @@ type part struct {
 	command []string
 }
 
-// runLong runs each random test for a duration, all fuzz targets together for another one, and the tests of
-// Kubernetes. It goes on after a failure.
+// runLong runs each random test for a duration, all fuzz targets together for another one, the tests with the
+// previous release and Kubernetes' own. It goes on after a failure.
 func runLong(ctx context.Context, text string) error {
 	duration, err := time.ParseDuration(text)
 	if err != nil {
@@ -55,6 +55,7 @@ func runLong(ctx context.Context, text string) error {
 	}
 	parts = append(parts,
 		part{"unit tests under the race detector", []string{"go", "run", "./hack/testrun", "race-all"}},
+		part{"annex beside its previous release", []string{"make", "test-skew"}},
 		part{"Kubernetes' own tests", []string{"go", "run", "./pkg/test/upstream"}})
 	return runParts(ctx, parts)
 }
