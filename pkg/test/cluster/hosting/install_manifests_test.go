@@ -96,35 +96,6 @@ func definePrometheusOperator(t *testing.T, cluster *maincluster.Cluster) {
 	}
 }
 
-// variants has values of the chart by name, with the folder of kustomize that renders the same objects, if there is one.
-var variants = map[string]struct{ set, folder string }{
-	"embedded etcd": {"", "artifacts/deploy/base"},
-	"external etcd": {"etcd.servers={https://etcd.example.com:2379}", "artifacts/deploy/overlays/external-etcd"},
-	"volume":        {"persistence.storageClassName=fast,persistence.size=1Gi," + files, ""},
-	"network":       {"hostNetwork=true,securePort=10250,bindAddress=::,networkPolicy.from[0].ipBlock.cidr=10.0.0.0/8", ""},
-	"no policies":   {"networkPolicy.enabled=false,podDisruptionBudget.enabled=false", ""},
-	"image":         {"image.tag=v1,image.digest=sha256:" + strings.Repeat("ab", 32) + ",imagePullSecrets[0].name=registry,image.pullPolicy=Always", ""},
-	"metadata": {"commonLabels.team=platform,podLabels.mesh=no,podAnnotations.a=b,serviceAccount.annotations.role=arn," +
-		"env[0].name=GODEBUG,env[0].value=netdns=go,extraArgs={--v=2}", ""},
-	"scheduling":   {"etcd.servers={https://a:2379,https://b:2379}," + nodes + "," + files, ""},
-	"spread":       {"etcd.servers={https://a:2379},replicas=5,podDisruptionBudget.maxUnavailable=30%,topologySpreadConstraints=null,env[0].name=A,env[0].value=b", ""},
-	"etcd, no TLS": {"etcd.servers={http://a:2379},etcd.insecure=true", ""},
-	"monitoring": {"serviceMonitor.enabled=true,serviceMonitor.interval=30s,serviceMonitor.scrapeTimeout=10s,serviceMonitor.labels.release=p," +
-		"prometheusRule.enabled=true,prometheusRule.labels.release=p,dashboards.enabled=true", ""},
-	"injector":      {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,networkPolicy.enabled=true," + nodes, ""},
-	"webhook":       {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,injector.replicas=1,injector.webhook.caBundle=YQ==," + webhookRules, ""},
-	"all, one etcd": {"etcd.servers={http://a:2379},etcd.insecure=true,commonLabels.a=b,hostNetwork=true,injector.enabled=true,injector.apiServerCIDR=::/0," + nodes, ""},
-}
-
-const (
-	files = "extraVolumes[0].name=tls,extraVolumes[0].secret.secretName=tls,extraVolumeMounts[0].name=tls,extraVolumeMounts[0].mountPath=/tls"
-	nodes = "priorityClassName=system-cluster-critical,tolerations[0].operator=Exists,nodeSelector.role=infra," +
-		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a," +
-		"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"
-	webhookRules = "injector.webhook.rules[0].apiGroups={ray.io},injector.webhook.rules[0].apiVersions={*}," +
-		"injector.webhook.rules[0].resources={rayclusters},injector.webhook.rules[0].operations={CREATE}"
-)
-
 // TestChart checks that a real main cluster accepts all that the chart renders, and that helm takes over what kustomize
 // installed, tests, upgrades and removes it.
 func TestChart(t *testing.T) {
