@@ -18,13 +18,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	restclient "k8s.io/client-go/rest"
 
+	"github.com/annex-dev/annex/pkg/test/crds"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/maincluster"
 	"github.com/annex-dev/annex/pkg/test/poll"
@@ -80,15 +80,17 @@ func checkExternalEtcd(t *testing.T, cluster *maincluster.Cluster) {
 	}
 }
 
-// definePrometheusOperator creates CRDs with the names of the Prometheus operator's.
+// definePrometheusOperator creates the CRDs of the Prometheus operator that the manifests need.
 func definePrometheusOperator(t *testing.T, cluster *maincluster.Cluster) {
 	t.Helper()
-	for plural, kind := range map[string]string{"servicemonitors": "ServiceMonitor", "prometheusrules": "PrometheusRule"} {
-		name := plural + ".monitoring.coreos.com"
-		definition := crd(name)
-		definition.Spec.Names.Kind, definition.Spec.Names.ListKind = kind, kind+"List"
-		definition.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
-		expect.Create(t, definitions(t, cluster.Config), definition)
+	manifests, err := crds.LoadNamed(t.Context(), "prometheus-operator")
+	expect.NoError(t, err)
+	for _, manifest := range manifests {
+		name := manifest.CRD.Name
+		if name != "servicemonitors.monitoring.coreos.com" && name != "prometheusrules.monitoring.coreos.com" {
+			continue
+		}
+		expect.Create(t, definitions(t, cluster.Config), manifest.CRD)
 		poll.UntilDone(t, name+" is served", func() (bool, string) {
 			output, err := shell(t, cluster, "kubectl get "+name)
 			return err == nil, output
