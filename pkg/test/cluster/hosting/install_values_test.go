@@ -8,6 +8,7 @@ package hosting
 import (
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,7 +39,7 @@ var variants = map[string]struct{ set, folder string }{
 	"monitoring": {"serviceMonitor.enabled=true,serviceMonitor.interval=30s,serviceMonitor.scrapeTimeout=10s,serviceMonitor.labels.release=p," +
 		"prometheusRule.enabled=true,prometheusRule.labels.release=p,dashboards.enabled=true,dashboards.labels.release=p", ""},
 	"injector": {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,injector.tlsSecretName=tls,injector.clientCAConfigMapName=ca," +
-		"injector.resources.requests.cpu=1,injector.resources.limits.cpu=2," + nodes, ""},
+		"injector.resources.requests.cpu=1,injector.resources.limits.cpu=2,podLabels.mesh=no,podAnnotations.a=b," + nodes, ""},
 	"webhook":       {"injector.enabled=true,injector.apiServerCIDR=10.0.0.0/8,injector.replicas=1,injector.webhook.caBundle=YQ==," + webhookRules, ""},
 	"all, one etcd": {"etcd.servers={http://a:2379},etcd.insecure=true,commonLabels.a=b,hostNetwork=true,injector.enabled=true,injector.apiServerCIDR=::/0," + nodes, ""},
 }
@@ -132,4 +133,42 @@ func TestVariants(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestChartCombinations renders all pairs of what decides on objects and fields, and finds objects and Pods without the
+// labels and annotations of the values.
+func TestChartCombinations(t *testing.T) {
+	t.Parallel()
+	changes := []string{"etcd.servers={https://a:2379}", "injector.webhook.caBundle=YQ=="}
+	choices, defaults := chartLeaves(t)
+	for path, all := range choices {
+		if len(all) == 2 {
+			changes = append(changes, path+"="+all[(slices.Index(all, defaultOf(defaults, path))+1)%2])
+		}
+	}
+	slices.Sort(changes)
+	// Two numbers differ in a bit. One pair of rows has the changes with and without each bit; the last bit is 0 for all.
+	for row := range 2 * (bits.Len(uint(len(changes)-1)) + 1) {
+		set := "commonLabels.team=a,podLabels.mesh=b,podAnnotations.note=c,injector.apiServerCIDR=10.0.0.0/8"
+		for i, change := range changes {
+			if i>>(row/2)&1 == row%2 {
+				set += "," + change
+			}
+		}
+		for name, object := range objects(t, output(t, "", "helm template annex artifacts/chart -n elsewhere --set="+set)) {
+			pod, found, _ := unstructured.NestedMap(object, "spec", "template", "metadata")
+			if object["kind"] == "Pod" {
+				pod, found = object["metadata"].(map[string]any), true
+			}
+			if !hasAll(object["metadata"].(map[string]any), "labels", "team") ||
+				found && !(hasAll(pod, "labels", "team", "mesh") && hasAll(pod, "annotations", "note")) {
+				t.Errorf("%s lacks labels or annotations with %s", name, set)
+			}
+		}
+	}
+}
+
+func hasAll(metadata map[string]any, field string, keys ...string) bool {
+	found, _, _ := unstructured.NestedStringMap(metadata, field)
+	return !slices.ContainsFunc(keys, func(key string) bool { return found[key] == "" })
 }
