@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
@@ -25,6 +26,30 @@ func TestTableOf(t *testing.T) {
 		"| `labels` | `{}` |  |\n"
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestKubeVersion: the chart and the pages name the same oldest Kubernetes.
+func TestKubeVersion(t *testing.T) {
+	t.Parallel()
+	found := map[string]bool{}
+	for file, pattern := range map[string]string{
+		"artifacts/chart/Chart.yaml": `(?m)^kubeVersion: ">=([\d.]+)\.0-0"$`,
+		"docs/releases.md":           `Kubernetes \[([\d.]+) and newer\]`,
+		"docs/install.md":            `Kubernetes ([\d.]+) or newer`,
+	} {
+		content, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		match := regexp.MustCompile(pattern).FindSubmatch(content)
+		if match == nil {
+			t.Fatalf("%s does not match %s", file, pattern)
+		}
+		found[string(match[1])] = true
+	}
+	if len(found) != 1 {
+		t.Errorf("the oldest versions are %v", found)
 	}
 }
 
