@@ -115,6 +115,44 @@ func TestFlux(t *testing.T) {
 	}
 }
 
+// application has the fields of Argo CD's Application that the example sets. Its CRD is not among pkg/test/crds: the archive
+// of that module is too large.
+type application struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Project string `json:"project"`
+		Source  struct {
+			RepoURL        string `json:"repoURL"`
+			TargetRevision string `json:"targetRevision"`
+			Path           string `json:"path"`
+			Helm           struct {
+				ValuesObject map[string]any `json:"valuesObject"`
+			} `json:"helm"`
+		} `json:"source"`
+		Destination struct {
+			Server    string `json:"server"`
+			Namespace string `json:"namespace"`
+		} `json:"destination"`
+		SyncPolicy struct {
+			Automated struct {
+				SelfHeal bool `json:"selfHeal"`
+			} `json:"automated"`
+			SyncOptions []string `json:"syncOptions"`
+		} `json:"syncPolicy"`
+	} `json:"spec"`
+}
+
+// TestApplication: Argo CD installs the chart that is here.
+func TestApplication(t *testing.T) {
+	t.Parallel()
+	found := read[application](t, "gitops/argocd/application.yaml")
+	expect.Equal(t, read[map[string]any](t, "gitops/argocd/application.yaml"), fields(t, found)) // in upper and lower case too
+	expect.Equal(t, "argoproj.io/v1alpha1 Application", found.APIVersion+" "+found.Kind)
+	_, err := os.Stat("../../" + found.Spec.Source.Path + "/Chart.yaml")
+	expect.NoError(t, err)
+}
+
 type fluxExpr struct{ Kind, Current, Failed string }
 
 func fluxExprs(t *testing.T) map[string]fluxExpr {

@@ -12,6 +12,7 @@ go 1.26.0
 
 require (
 	github.com/cert-manager/cert-manager v1.21.2
+	github.com/fluxcd/helm-controller v1.6.0
 	github.com/fluxcd/kustomize-controller v1.9.0
 	github.com/fluxcd/source-controller v1.9.0
 	github.com/kyverno/kyverno v1.19.1

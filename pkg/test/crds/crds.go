@@ -57,6 +57,7 @@ func Sources() []Source {
 // Flux has the sources of Flux's CRDs, for which artifacts/deploy/gitops has objects.
 func Flux() []Source {
 	return []Source{
+		{Name: "flux-helm", Module: "github.com/fluxcd/helm-controller", Dir: "config/crd/bases"},
 		{Name: "flux-kustomize", Module: "github.com/fluxcd/kustomize-controller", Dir: "config/crd/bases"},
 		{Name: "flux-source", Module: "github.com/fluxcd/source-controller", Dir: "config/crd/bases"},
 	}

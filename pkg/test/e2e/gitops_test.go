@@ -13,7 +13,8 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
-// TestGitOps serves Flux's CRDs and creates the examples with them, strictly validated, and merges Argo CD's ConfigMap.
+// TestGitOps serves Flux's CRDs and creates the examples with them, strictly validated, and merges Argo CD's ConfigMap. The
+// chart's tests render the Application and the HelmRelease.
 func TestGitOps(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -29,8 +30,9 @@ func TestGitOps(t *testing.T) {
 	for _, namespace := range []string{"flux-system", "argocd"} {
 		s.kubectl.run(t, "create", "namespace", namespace)
 	}
-	created := s.kubectl.run(t, "apply", "--validate=strict", "-f", gitops+"flux/annex.yaml")
-	expect.Equal(t, 3, strings.Count(created, " created"), "created:\n"+created)
+	created := s.kubectl.run(t, "apply", "--validate=strict", "-f", gitops+"flux/annex.yaml", "-f", gitops+"flux/helmrelease.yaml")
+	// annex-system exists.
+	expect.Equal(t, 5, strings.Count(created, " created"), "created:\n"+created)
 	s.kubectl.run(t, "create", "configmap", "argocd-cm", "-n", "argocd", "--from-literal=url=https://argocd.example.com")
 	s.kubectl.run(t, "-n", "argocd", "patch", "configmap", "argocd-cm", "--patch-file", gitops+"argocd/argocd-cm.yaml")
 	expect.Contains(t, s.kubectl.run(t, "get", "configmap", "argocd-cm", "-n", "argocd", "-o", "yaml"), "https://argocd.example.com", "hosting.annex.dev_Migration")
