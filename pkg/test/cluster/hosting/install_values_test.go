@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/annex-dev/annex/pkg/test/docs"
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/process"
 )
@@ -161,10 +162,49 @@ func TestChartCombinations(t *testing.T) {
 				pod, found = object["metadata"].(map[string]any), true
 			}
 			if !hasAll(object["metadata"].(map[string]any), "labels", "team") ||
-				found && !(hasAll(pod, "labels", "team", "mesh") && hasAll(pod, "annotations", "note")) {
+				found && (!hasAll(pod, "labels", "team", "mesh") || !hasAll(pod, "annotations", "note")) {
 				t.Errorf("%s lacks labels or annotations with %s", name, set)
 			}
 		}
+	}
+}
+
+// TestChartInstallations renders the chart as docs/gitops.md and the examples install it, without a cluster or containers.
+func TestChartInstallations(t *testing.T) {
+	t.Parallel()
+	const gitops = "artifacts/deploy/gitops/"
+	values := func(file, kind string, path ...string) string {
+		object := objects(t, string(read(t, gitops+file)))[kind]
+		set, found, err := unstructured.NestedMap(object, path...)
+		if err != nil || !found {
+			t.Fatalf("%s has no values in %v: %v", file, path, err)
+		}
+		content, err := yaml.Marshal(set)
+		expect.NoError(t, err)
+		written := filepath.Join(t.TempDir(), "values.yaml")
+		expect.NoError(t, os.WriteFile(written, content, 0o600))
+		return "helm install annex artifacts/chart -n annex-system --values=" + written
+	}
+	quickStart := docs.Section{Page: "gitops.md", Heading: "## kind and k3d"}.Text(t)
+	version := regexp.MustCompile(`make image VERSION=(\S+)`).FindStringSubmatch(quickStart)[1]
+	for _, archive := range regexp.MustCompile(`\S+\.tar`).FindAllString(quickStart, -1) {
+		expect.Equal(t, "bin/image/annex_"+version+"_image.tar", archive) // of hack/release
+	}
+	expect.Contains(t, quickStart, "-n annex-system rollout status statefulset/annex")
+	for name, tt := range map[string]struct{ command, image string }{
+		"quick start": {regexp.MustCompile(`helm install .*`).FindString(quickStart), "ghcr.io/annex-dev/annex:" + version},
+		"Argo CD":     {values("argocd/application.yaml", "Application argocd/annex", "spec", "source", "helm", "valuesObject"), "registry.example.com/annex:v0.1.0"},
+		"Flux":        {values("flux/helmrelease.yaml", "HelmRelease annex-system/annex", "spec", "values"), "registry.example.com/annex:v0.1.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rendered := objects(t, output(t, "", strings.Replace(tt.command, "install", "template", 1)))
+			containers, _, err := unstructured.NestedSlice(rendered["StatefulSet annex-system/annex"], "spec", "template", "spec", "containers")
+			expect.NoError(t, err)
+			if len(containers) != 1 || containers[0].(map[string]any)["image"] != tt.image {
+				t.Errorf("%s installs the containers %v, want the image %s", tt.command, containers, tt.image)
+			}
+		})
 	}
 }
 
