@@ -139,10 +139,10 @@ STORE   READY     MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA       BACKUP
 fast    False     0 of 0    2           7         3Mi      <unknown>   <none>
 new     Unknown   0 of 0    2           7         3Mi      <unknown>   <none>
 
-MIGRATION   RESOURCE              FROM             TO               PHASE       COPIED   AGE
-running     gadgets.example.com   fast             default          Copying     1 of 2   3d
-inward      example.org           (main cluster)   (annex)          Following   3 of 3   3d
-back        example.org           (annex)          (main cluster)   Following   3 of 3   3d
+MIGRATION   RESOURCE              FROM      TO        PHASE       COPIED   AGE
+running     gadgets.example.com   fast      default   Copying     1 of 2   3d
+inward      example.org           (main)    (annex)   Following   3 of 3   3d
+back        example.org           (annex)   (main)    Following   3 of 3   3d
 
 STATIC SOURCE   LOCATION   READ   OBJECTS   APPLIED   ORPHANED
 file            /static    True   5         4         1

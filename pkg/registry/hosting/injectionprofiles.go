@@ -40,6 +40,7 @@ var injectionProfileTable = table.New(v1alpha1.Resource("injectionprofiles"),
 		Name:        "Priority",
 		Type:        "integer",
 		Description: "Of the profiles that select an object, the one with the highest priority is applied.",
+		Priority:    table.Wide,
 		Value:       func(profile *v1alpha1.InjectionProfile) any { return int64(profile.Spec.Priority) },
 	},
 	injectionProfileColumn{

@@ -52,11 +52,13 @@ var migrationTable = table.New(v1alpha1.Resource("migrations"),
 	migrationColumn{
 		Name:        "Resource",
 		Description: "The resource or group that is moved.",
+		Priority:    table.Wide,
 		Value:       func(migration *v1alpha1.Migration) any { return migration.Moved() },
 	},
 	migrationColumn{
 		Name:        "From",
 		Description: "The Store that the resource is moved from, or the main cluster.",
+		Priority:    table.Wide,
 		Value:       func(migration *v1alpha1.Migration) any { return migration.From() },
 	},
 	migrationColumn{
@@ -72,7 +74,7 @@ var migrationTable = table.New(v1alpha1.Resource("migrations"),
 	migrationColumn{
 		Name:        "Copied",
 		Description: "How many of the objects are copied, in percent.",
-		Value:       copiedPercent,
+		Value:       func(migration *v1alpha1.Migration) any { return migration.Copied() },
 	},
 	table.Age[*v1alpha1.Migration](),
 	migrationColumn{
@@ -97,20 +99,6 @@ var migrationTable = table.New(v1alpha1.Resource("migrations"),
 		},
 	},
 )
-
-// copiedPercent returns the progress of the copy; a resource without objects is copied at once.
-func copiedPercent(migration *v1alpha1.Migration) any {
-	status := migration.Status
-	switch {
-	case status.StartTime == nil:
-		return table.None
-	case status.Objects > 0:
-		return fmt.Sprintf("%d%%", 100*min(status.CopiedObjects, status.Objects)/status.Objects)
-	case status.Phase == v1alpha1.MigrationCopying:
-		return "0%"
-	}
-	return "100%"
-}
 
 func migrationLag(migration *v1alpha1.Migration) any {
 	if migration.Status.Lag == nil {

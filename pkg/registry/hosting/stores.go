@@ -161,6 +161,7 @@ var storeTable = table.New(v1alpha1.Resource("stores"),
 	storeColumn{
 		Name:        "Size",
 		Description: "The size of the database on disk.",
+		Priority:    table.Wide,
 		Value:       func(store *v1alpha1.Store) any { return table.Quantity(store.Status.DatabaseSize) },
 	},
 	storeColumn{
@@ -176,6 +177,7 @@ var storeTable = table.New(v1alpha1.Resource("stores"),
 	storeColumn{
 		Name:        "Version",
 		Description: "The lowest etcd version of the members.",
+		Priority:    table.Wide,
 		Value:       func(store *v1alpha1.Store) any { return store.Status.Version },
 	},
 	table.Age[*v1alpha1.Store](),

@@ -148,7 +148,7 @@ func TestColumns(t *testing.T) {
 		list         runtime.Object
 		always, wide []string
 	}{
-		{stores, &v1alpha1.StoreList{}, []string{"Name", "Ready", "Resources", "Objects", "Size", "In Use", "Quota", "Version", "Age"}, []string{"Reason", "Last Backup", "Members", "Endpoints", "Taints"}},
+		{stores, &v1alpha1.StoreList{}, []string{"Name", "Ready", "Resources", "Objects", "In Use", "Quota", "Age"}, []string{"Size", "Version", "Reason", "Last Backup", "Members", "Endpoints", "Taints"}},
 		{hostedResources, &v1alpha1.HostedResourceList{}, []string{"Name", "Store", "Phase", "Objects", "Bytes", "Age"}, []string{"Stored", "Limits", "Cached", "Published", "Reason"}},
 	} {
 		always, wide := typedtest.Columns(t, test.resource.Table, test.list)
@@ -189,6 +189,49 @@ func TestLimitsColumn(t *testing.T) {
 			if got := limitUsage(hosted); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
+		})
+	}
+}
+
+// TestFitTerminal has ordinary names and sizes, and the names of Migrations that commands create.
+func TestFitTerminal(t *testing.T) {
+	t.Parallel()
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-191 * time.Hour))}
+	}
+	migration := func(name string, spec v1alpha1.MigrationSpec) *v1alpha1.Migration {
+		now := metav1.Now()
+		return &v1alpha1.Migration{ObjectMeta: meta(name), Spec: spec, Status: v1alpha1.MigrationStatus{
+			Phase: v1alpha1.MigrationCompleted, FromStoreName: "archive", StartTime: &now, Objects: 1203456, CopiedObjects: 1203456,
+		}}
+	}
+	const group, name = "certificates.example.corp", "pins.certificates.example.corp"
+	for name, test := range map[string]struct {
+		resource typed.Resource
+		object   runtime.Object
+	}{
+		"HostedResource": {hostedResources, &v1alpha1.HostedResource{
+			ObjectMeta: meta(name), Spec: v1alpha1.HostedResourceSpec{StoreName: "default"},
+			Status: v1alpha1.HostedResourceStatus{Phase: v1alpha1.HostedResourceHosted, Objects: 1203456, Bytes: 1023 << 20},
+		}},
+		"Store": {stores, &v1alpha1.Store{ObjectMeta: meta("default"), Status: v1alpha1.StoreStatus{Resources: 240, Objects: 1203456, Version: "3.6.12"}}},
+		"Store in use": {stores, &v1alpha1.Store{ObjectMeta: meta("fast-ssd-zone-a"), Status: v1alpha1.StoreStatus{
+			Conditions: []metav1.Condition{{Type: v1alpha1.StoreReady, Status: metav1.ConditionTrue}}, Resources: 240, Objects: 1203456, Version: "3.6.12",
+			DatabaseSize: new(resource.MustParse("1023Mi")), SizeInUse: new(resource.MustParse("1023Mi")), Quota: new(resource.MustParse("8Gi")),
+		}}},
+		"move":      {migrations, migration(group+"-move-x7k2p", v1alpha1.MigrationSpec{Group: group, Operation: v1alpha1.MigrationMove})},
+		"rollback":  {migrations, migration(group+"-rollback-x7k2p", v1alpha1.MigrationSpec{Group: group, Operation: v1alpha1.MigrationRollback})},
+		"placement": {migrations, migration(name+"-x7k2p", v1alpha1.MigrationSpec{Resource: name, StoreName: "default"})},
+		"StaticSource": {staticSources, &v1alpha1.StaticSource{
+			ObjectMeta: meta("url"), Spec: v1alpha1.StaticSourceSpec{Location: "https://config.example.corp/a"}, Status: v1alpha1.StaticSourceStatus{Objects: 240, Applied: 240},
+		}},
+		"InjectionProfile": {injectionProfiles, &v1alpha1.InjectionProfile{ObjectMeta: meta("log-shipper"), Spec: v1alpha1.InjectionProfileSpec{
+			Mode: v1alpha1.InjectionOptOut, Targets: []v1alpha1.InjectionTarget{{Resource: name}},
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			expect.FitsTerminal(t, typedtest.Print(t, test.resource.Table, test.object))
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -105,6 +106,16 @@ func Equal(t testing.TB, want, got any, explanation ...any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(Explain("not equal (-want +got):\n"+diff, explanation...))
+	}
+}
+
+// FitsTerminal fails the test if a line of a table is wider than a terminal, of 80 columns.
+func FitsTerminal(t testing.TB, table string) {
+	t.Helper()
+	for line := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
+		if width := utf8.RuneCountInString(strings.TrimRight(line, " ")); width > 80 {
+			t.Errorf("%d columns: %s", width, line)
+		}
 	}
 }
 

@@ -3,11 +3,14 @@
 
 package v1alpha1
 
-import "cmp"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Ends of a Migration of a group that are no Store, as commands and tables print them.
 const (
-	endMainCluster = "(main cluster)"
+	endMainCluster = "(main)"
 	endAnnex       = "(annex)"
 	endNone        = "<none>"
 )
@@ -56,4 +59,17 @@ func (m *Migration) To() string {
 	default:
 		return m.Spec.StoreName
 	}
+}
+
+// Copied returns how many of the objects are copied, in percent. A resource without objects is copied at once.
+func (m *Migration) Copied() string {
+	switch status := m.Status; {
+	case status.StartTime == nil:
+		return endNone
+	case status.Objects > 0:
+		return fmt.Sprintf("%d%%", 100*min(status.CopiedObjects, status.Objects)/status.Objects)
+	case status.Phase == MigrationCopying:
+		return "0%"
+	}
+	return "100%"
 }

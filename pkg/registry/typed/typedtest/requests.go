@@ -4,8 +4,12 @@
 package typedtest
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -86,6 +90,33 @@ func Columns(t testing.TB, convertor rest.TableConvertor, objects runtime.Object
 		}
 	}
 	return always, wide
+}
+
+// Print returns the table that kubectl prints for objects, without -o wide.
+func Print(t testing.TB, convertor rest.TableConvertor, objects runtime.Object) string {
+	t.Helper()
+	converted, err := convertor.ConvertToTable(t.Context(), objects, nil)
+	if err != nil {
+		t.Fatalf("ConvertToTable: %v", err)
+	}
+	var out bytes.Buffer
+	w := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
+	row := func(cell func(column int) any) {
+		for i, column := range converted.ColumnDefinitions {
+			if column.Priority == 0 {
+				_, _ = fmt.Fprintf(w, "%v\t", cell(i))
+			}
+		}
+		_, _ = fmt.Fprintln(w)
+	}
+	row(func(i int) any { return strings.ToUpper(converted.ColumnDefinitions[i].Name) })
+	for _, r := range converted.Rows {
+		row(func(i int) any { return r.Cells[i] })
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatalf("print the table: %v", err)
+	}
+	return out.String()
 }
 
 // CheckStatus creates an object, and returns it. It checks that the main endpoint of the resource
