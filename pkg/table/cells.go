@@ -18,6 +18,8 @@ const (
 	None = "<none>"
 	// Unknown is the cell of a required value that is not known.
 	Unknown = "<unknown>"
+	// Dash replaces Unknown in tables of so many numbers that they would not fit a terminal.
+	Dash = "-"
 )
 
 // Since returns the cell with the time since t, as kubectl prints it: 5s, 3m20s, 47h, 12d.

@@ -75,6 +75,8 @@ type migration struct {
 	Copied  int64                          `json:"copiedObjects"`
 	Objects int64                          `json:"objects"`
 	Created metav1.Time                    `json:"created"`
+	// percent has Copied of Objects for the table.
+	percent string
 }
 
 type staticSource struct {
@@ -102,7 +104,7 @@ func newReport(found *health.Report) *report {
 	}
 	for i := range objects.Migrations {
 		if m := &objects.Migrations[i]; !m.Status.Phase.Finished() {
-			r.Migrations = append(r.Migrations, migration{m.Name, m.Moved(), m.From(), m.To(), m.Status.Phase, m.Status.CopiedObjects, m.Status.Objects, m.CreationTimestamp})
+			r.Migrations = append(r.Migrations, migration{m.Name, m.Moved(), m.From(), m.To(), m.Status.Phase, m.Status.CopiedObjects, m.Status.Objects, m.CreationTimestamp, m.Copied()})
 		}
 	}
 	for i := range objects.StaticSources {
@@ -186,7 +188,7 @@ func (r *report) print(out io.Writer, wide bool) error {
 	if r.known {
 		r.printGroups(w, wide)
 		r.printStores(w, wide)
-		r.printMigrations(w)
+		r.printMigrations(w, wide)
 		r.printStaticSources(w)
 	}
 	if err := w.Flush(); err != nil {
@@ -232,7 +234,8 @@ func (r *report) printGroups(w io.Writer, wide bool) {
 		return
 	}
 	aggregated := slices.ContainsFunc(r.Groups, func(g group) bool { return g.Published != nil })
-	t := columns{{"GROUP", true}, {"RESOURCES", true}, {"OBJECTS", true}, {"BYTES", true}, {"STORED", true}, {"CACHED", wide}, {"STORES", true}, {"PUBLISHED", aggregated}}
+	// PUBLISHED counts the resources too.
+	t := columns{{"GROUP", true}, {"RESOURCES", wide || !aggregated}, {"OBJECTS", true}, {"BYTES", true}, {"STORED", true}, {"CACHED", wide}, {"STORES", true}, {"PUBLISHED", aggregated}}
 	t.header(w)
 	for i := range r.Groups {
 		g := &r.Groups[i]
@@ -246,7 +249,7 @@ func (r *report) printGroups(w io.Writer, wide bool) {
 }
 
 func (r *report) printStores(w io.Writer, wide bool) {
-	t := columns{{"STORE", true}, {"READY", true}, {"MEMBERS", true}, {"RESOURCES", true}, {"OBJECTS", true}, {"IN USE", true}, {"SIZE", wide}, {"QUOTA", true}, {"BACKUP", true}, {"VERSION", wide}}
+	t := columns{{"STORE", true}, {"READY", true}, {"MEMBERS", true}, {"RESOURCES", wide}, {"OBJECTS", true}, {"IN USE", true}, {"SIZE", wide}, {"QUOTA", true}, {"BACKUP", true}, {"VERSION", wide}}
 	t.header(w)
 	for i := range r.Stores {
 		s := &r.Stores[i]
@@ -259,15 +262,15 @@ func (r *report) printStores(w io.Writer, wide bool) {
 	fmt.Fprintln(w)
 }
 
-func (r *report) printMigrations(w io.Writer) {
+func (r *report) printMigrations(w io.Writer, wide bool) {
 	if len(r.Migrations) == 0 {
 		return
 	}
-	t := columns{{"MIGRATION", true}, {"RESOURCE", true}, {"FROM", true}, {"TO", true}, {"PHASE", true}, {"COPIED", true}, {"AGE", true}}
+	t := columns{{"MIGRATION", true}, {"RESOURCE", wide}, {"FROM", wide}, {"TO", true}, {"PHASE", true}, {"OBJECTS", wide}, {"COPIED", true}, {"AGE", true}}
 	t.header(w)
 	for i := range r.Migrations {
 		m := &r.Migrations[i]
-		t.row(w, m.Name, m.Moved, m.From, m.To, m.Phase, fmt.Sprintf("%d of %d", m.Copied, m.Objects), table.Since(m.Created.Time))
+		t.row(w, m.Name, m.Moved, m.From, m.To, m.Phase, m.Objects, m.percent, table.Since(m.Created.Time))
 	}
 	fmt.Fprintln(w)
 }
@@ -276,11 +279,11 @@ func (r *report) printStaticSources(w io.Writer) {
 	if len(r.StaticSources) == 0 {
 		return
 	}
-	t := columns{{"STATIC SOURCE", true}, {"LOCATION", true}, {"READ", true}, {"OBJECTS", true}, {"APPLIED", true}, {"ORPHANED", true}}
+	t := columns{{"STATIC SOURCE", true}, {"LOCATION", true}, {"READ", true}, {"APPLIED", true}, {"ORPHANED", true}}
 	t.header(w)
 	for i := range r.StaticSources {
 		s := &r.StaticSources[i]
-		t.row(w, s.Name, table.OrNone(s.Location), s.Read, s.Objects, s.Applied, s.Orphaned)
+		t.row(w, s.Name, table.OrNone(s.Location), s.Read, fmt.Sprintf("%d of %d", s.Applied, s.Objects), s.Orphaned)
 	}
 	fmt.Fprintln(w)
 }

@@ -46,7 +46,7 @@ func newMigration(name string, phase hostingv1alpha1.MigrationPhase, complete me
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: complete.LastTransitionTime},
 		Spec:       hostingv1alpha1.MigrationSpec{Resource: "gadgets.example.com", StoreName: "default"},
 		Status: hostingv1alpha1.MigrationStatus{
-			Phase: phase, FromStoreName: "fast", Objects: 2, CopiedObjects: 1, Conditions: []metav1.Condition{complete},
+			Phase: phase, FromStoreName: "fast", StartTime: &complete.LastTransitionTime, Objects: 2, CopiedObjects: 1, Conditions: []metav1.Condition{complete},
 		},
 	}
 }
@@ -80,8 +80,8 @@ annex:    v0.1.0, standalone
 
 annex serves no custom resources. Create a CustomResourceDefinition.
 
-STORE     READY   MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA       BACKUP
-default   True    0 of 0    2           7         3Mi      <unknown>   <none>
+STORE     READY   MEMBERS   OBJECTS   IN USE   QUOTA       BACKUP
+default   True    0 of 0    7         3Mi      <unknown>   <none>
 
 Nothing needs attention.
 `,
@@ -135,17 +135,17 @@ GROUP         RESOURCES   OBJECTS   BYTES   STORED   STORES
 example.com   2           3         3Ki     384      default,fast
 other.io      1           0         0       0        <none>
 
-STORE   READY     MEMBERS   RESOURCES   OBJECTS   IN USE   QUOTA       BACKUP
-fast    False     0 of 0    2           7         3Mi      <unknown>   <none>
-new     Unknown   0 of 0    2           7         3Mi      <unknown>   <none>
+STORE   READY     MEMBERS   OBJECTS   IN USE   QUOTA       BACKUP
+fast    False     0 of 0    7         3Mi      <unknown>   <none>
+new     Unknown   0 of 0    7         3Mi      <unknown>   <none>
 
-MIGRATION   RESOURCE              FROM      TO        PHASE       COPIED   AGE
-running     gadgets.example.com   fast      default   Copying     1 of 2   3d
-inward      example.org           (main)    (annex)   Following   3 of 3   3d
-back        example.org           (annex)   (main)    Following   3 of 3   3d
+MIGRATION   TO        PHASE       COPIED   AGE
+running     default   Copying     50%      3d
+inward      (annex)   Following   100%     3d
+back        (main)    Following   100%     3d
 
-STATIC SOURCE   LOCATION   READ   OBJECTS   APPLIED   ORPHANED
-file            /static    True   5         4         1
+STATIC SOURCE   LOCATION   READ   APPLIED   ORPHANED
+file            /static    True   4 of 5    1
 
 NEEDS ATTENTION
 FAIL  stores      fast: start etcd (for 3d)
@@ -195,6 +195,45 @@ Nothing needs attention.
 	}
 }
 
+// TestFitTerminal has ordinary names and sizes, and the names of Migrations that commands create.
+func TestFitTerminal(t *testing.T) {
+	t.Parallel()
+	const group, name = "certificates.example.corp", "pins.certificates.example.corp"
+	published := condition(hostingv1alpha1.HostedResourcePublished, metav1.ConditionTrue, "Published", "")
+	move, back, place := newGroupMigration(group+"-move-x7k2p", hostingv1alpha1.MigrationMove), newGroupMigration(group+"-rollback-x7k2p", hostingv1alpha1.MigrationRollback),
+		newMigration(name+"-x7k2p", hostingv1alpha1.MigrationFollowing, condition(hostingv1alpha1.MigrationComplete, metav1.ConditionFalse, "Following", ""))
+	for _, m := range []*hostingv1alpha1.Migration{&move, &back, &place} {
+		m.CreationTimestamp = metav1.NewTime(time.Now().Add(-191 * time.Hour))
+		m.Status.Objects, m.Status.CopiedObjects = 1203456, 1203456
+	}
+	for name, objects := range map[string]health.Objects{
+		"groups": {Resources: []hostingv1alpha1.HostedResource{hosted(name, "default", 1203456), hosted("a."+group, "fast", 1)}},
+		"published groups": {Resources: []hostingv1alpha1.HostedResource{
+			hosted(name, "default", 1203456, published), hosted("a."+group, "fast", 1, published),
+		}},
+		"stores":     {Stores: []hostingv1alpha1.Store{newStore("default"), newStore("fast-ssd-zone-a")}},
+		"migrations": {Migrations: []hostingv1alpha1.Migration{move, back, place}},
+		"static sources": {StaticSources: []hostingv1alpha1.StaticSource{{
+			ObjectMeta: metav1.ObjectMeta{Name: "url"}, Spec: hostingv1alpha1.StaticSourceSpec{Location: "https://config.example.corp/a"},
+			Status: hostingv1alpha1.StaticSourceStatus{Objects: 240, Applied: 240},
+		}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var out bytes.Buffer
+			expect.NoError(t, newReport(&health.Report{Objects: &objects}).print(&out, false))
+			expect.FitsTerminal(t, out.String())
+		})
+	}
+	t.Run("top", func(t *testing.T) {
+		t.Parallel()
+		var out bytes.Buffer
+		used := hosted(name, "default", 1203456)
+		expect.NoError(t, printTop(&out, []row{rowOf(&used, nil), rowOf(&used, map[schema.GroupResource]load{schema.ParseGroupResource(name): {12345.6, 1024}})}, false))
+		expect.FitsTerminal(t, out.String())
+	})
+}
+
 // TestReportForPrograms holds the fields that scripts use.
 func TestReportForPrograms(t *testing.T) {
 	t.Parallel()
@@ -205,6 +244,10 @@ func TestReportForPrograms(t *testing.T) {
 	content, err = json.Marshal(newReport(&health.Report{Findings: []health.Finding{{Check: "stores", Level: health.LevelInfo}}}))
 	expect.NoError(t, err)
 	expect.Contains(t, string(content), `"healthy":true`)
+	used := hosted("widgets.example.com", "fast", 2)
+	content, err = json.Marshal([]row{rowOf(&used, nil)})
+	expect.NoError(t, err)
+	expect.Equal(t, `[{"resource":"widgets.example.com","store":"fast","objects":2,"bytes":2048,"storedBytes":256,"cachedBytes":0,"requestsPerSecond":null,"watches":null}]`, string(content))
 }
 
 // TestShow prints a status that is watched when it has changed.

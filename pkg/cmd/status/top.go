@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	restclient "k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/internal/health"
@@ -33,18 +34,19 @@ const (
 
 type topOptions struct {
 	login    login.Options
+	output   output.Format
 	sortBy   string
 	interval time.Duration
 }
 
 // sortKeys are the columns that resources can be sorted by.
 var sortKeys = map[string]func(row) float64{
-	"objects":  func(r row) float64 { return float64(r.resource.Status.Objects) },
-	"bytes":    func(r row) float64 { return float64(r.resource.Status.Bytes) },
-	"stored":   func(r row) float64 { return float64(r.resource.Status.StoredBytes) },
-	"cached":   func(r row) float64 { return float64(r.resource.Status.CachedBytes) },
-	"requests": func(r row) float64 { return r.requests },
-	"watches":  func(r row) float64 { return r.watches },
+	"objects":  func(r row) float64 { return float64(r.Objects) },
+	"bytes":    func(r row) float64 { return float64(r.Bytes) },
+	"stored":   func(r row) float64 { return float64(r.Stored) },
+	"cached":   func(r row) float64 { return float64(r.Cached) },
+	"requests": func(r row) float64 { return ptr.Deref(r.Requests, 0) },
+	"watches":  func(r row) float64 { return ptr.Deref(r.Watches, 0) },
 }
 
 // NewTopCommand returns `annex top`.
@@ -70,6 +72,7 @@ func NewTopCommand(out io.Writer) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	o.login.AddFlags(fs, login.AnnexOrMain)
+	o.output.AddFlag(fs, output.Wide)
 	fs.StringVar(&o.sortBy, "sort-by", o.sortBy, "Show the highest first of: objects, bytes, stored, cached, requests, watches.")
 	fs.DurationVar(&o.interval, "interval", o.interval, "How long requests are counted.")
 	return cmd
@@ -78,9 +81,17 @@ func NewTopCommand(out io.Writer) *cobra.Command {
 // load has the requests per second and the open watches of a resource.
 type load struct{ requests, watches float64 }
 
+// row is an element of -o json.
 type row struct {
-	load
-	resource *hostingv1alpha1.HostedResource
+	Resource string `json:"resource"`
+	Store    string `json:"store"`
+	Objects  int64  `json:"objects"`
+	Bytes    int64  `json:"bytes"`
+	Stored   int64  `json:"storedBytes"`
+	Cached   int64  `json:"cachedBytes"`
+	// Requests and Watches are nil if they are not known.
+	Requests *float64 `json:"requestsPerSecond"`
+	Watches  *float64 `json:"watches"`
 }
 
 func (o *topOptions) run(ctx context.Context, out io.Writer) error {
@@ -98,24 +109,37 @@ func (o *topOptions) run(ctx context.Context, out io.Writer) error {
 	}
 	rows := make([]row, len(found.Resources))
 	for i := range found.Resources {
-		resource := &found.Resources[i]
-		rows[i] = row{loads[schema.ParseGroupResource(resource.Name)], resource}
+		rows[i] = rowOf(&found.Resources[i], loads)
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(sortKeys[o.sortBy](b), sortKeys[o.sortBy](a)) })
-	return printTop(out, rows, loads != nil)
+	return o.output.Print(out, rows, func() error { return printTop(out, rows, o.output.Is(output.Wide)) })
 }
 
-func printTop(out io.Writer, rows []row, loadsKnown bool) error {
+// rowOf returns the row of a resource. Nil loads are not known.
+func rowOf(of *hostingv1alpha1.HostedResource, loads map[schema.GroupResource]load) row {
+	r := row{
+		Resource: of.Name, Store: of.Spec.StoreName, Objects: of.Status.Objects, Bytes: of.Status.Bytes, Stored: of.Status.StoredBytes, Cached: of.Status.CachedBytes,
+	}
+	if loads != nil {
+		l := loads[schema.ParseGroupResource(of.Name)]
+		r.Requests, r.Watches = &l.requests, &l.watches
+	}
+	return r
+}
+
+func printTop(out io.Writer, rows []row, wide bool) error {
 	w := output.NewTable(out)
-	fmt.Fprintln(w, "RESOURCE\tSTORE\tOBJECTS\tBYTES\tSTORED\tCACHED\tREQUESTS/S\tWATCHES")
-	for _, r := range rows {
-		requests, watches := table.Unknown, table.Unknown
-		if loadsKnown {
-			requests, watches = fmt.Sprintf("%.1f", r.requests), fmt.Sprintf("%.0f", r.watches)
+	t := columns{{"RESOURCE", true}, {"STORE", wide}, {"OBJECTS", true}, {"BYTES", true}, {"STORED", wide}, {"CACHED", true}, {"REQ/S", true}, {"WATCHES", true}}
+	t.header(w)
+	number := func(format string, n *float64) string {
+		if n == nil {
+			return table.Dash
 		}
-		status := r.resource.Status
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.resource.Name, table.OrNone(r.resource.Spec.StoreName), status.Objects,
-			table.Bytes(status.Bytes), table.Bytes(status.StoredBytes), table.Bytes(status.CachedBytes), requests, watches)
+		return fmt.Sprintf(format, *n)
+	}
+	for i := range rows {
+		r := &rows[i]
+		t.row(w, r.Resource, table.OrNone(r.Store), r.Objects, table.Bytes(r.Bytes), table.Bytes(r.Stored), table.Bytes(r.Cached), number("%.1f", r.Requests), number("%.0f", r.Watches))
 	}
 	return w.Flush()
 }
