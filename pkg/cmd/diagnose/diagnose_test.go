@@ -77,16 +77,16 @@ func TestGroups(t *testing.T) {
 	f.migrated(hostingv1alpha1.MigrationFinalize, "emptied.example.com", "bits", 30, 60_000)
 	f.failures["/apis/closed.example.com/v1/secrets"] = http.StatusForbidden
 	_, text := report(t, f, "")
-	expect.Equal(t, `GROUP                   OBJECTS     ETCD        SHARE       MEMORY      WATCHES     CAN MOVE
-example.com             1203        1.1Mi       95%         23Mi        <unknown>   yes
-hosted.example.com      30          59Ki        5%          633Ki       <unknown>   in annex
-emptied.example.com     0           0           0%          0           <unknown>   in annex
-empty.example.com       0           0           0%          0           <unknown>   yes
-closed.example.com      forbidden   forbidden   <unknown>   forbidden   <unknown>   unknown
-foreign.example.com     <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   no
-forgotten.example.com   <unknown>   <unknown>   <unknown>   <unknown>   <unknown>   in annex
+	expect.Equal(t, `GROUP                   OBJECTS     ETCD    MEMORY   WATCHES   CAN MOVE
+example.com             1203        1.1Mi   23Mi     -         yes
+hosted.example.com      30          59Ki    633Ki    -         in annex
+emptied.example.com     0           0       0        -         in annex
+empty.example.com       0           0       0        -         yes
+closed.example.com      forbidden   -       -        -         unknown
+foreign.example.com     -           -       -        -         no
+forgotten.example.com   -           -       -        -         in annex
 
-Custom resources are 1233 objects of 1.2Mi in etcd. SHARE is of them.
+Custom resources are 1233 objects of 1.2Mi in etcd.
 Moving the groups that can move frees 1.1Mi of etcd, and about 23Mi of memory in each kube-apiserver.
 The sizes of 1 resource are estimated from the first 500 objects.
 Missing rights: get /metrics; list *.closed.example.com. An administrator grants them with:
@@ -127,7 +127,7 @@ func TestMetricsAreCheaper(t *testing.T) {
 	expect.Equal(t, int64(5), *found.Groups[0].Watches)
 	expect.Equal(t, "50%", percent(*found.Groups[0].Share))
 	expect.Contains(t, text,
-		"example.com         102       99Ki   50%     985Ki    5         yes",
+		"example.com         102       99Ki   985Ki    5         yes",
 		"Custom resources are 102 of 110 objects in etcd, and 99Ki of 196Ki. Its files have 3.8Mi.\n",
 		"Moving the groups that can move frees 99Ki of etcd, and about 985Ki of memory in each kube-apiserver.\n",
 		"The sizes of 1 resource are from kube-apiserver's metrics.\n",
@@ -154,13 +154,13 @@ func TestGroup(t *testing.T) {
 	t.Parallel()
 	f := newFake(webhook(define(widgets, "v1", "v2")), define(gadgets, "v1"), define("others.example.org", "v1"))
 	f.fill(widgetsPath, 700, 1000)
-	_, text := report(t, f, "example.com")
-	expect.Equal(t, `GROUP         OBJECTS   ETCD    SHARE       MEMORY   WATCHES     CAN MOVE
-example.com   700       684Ki   <unknown>   13Mi     <unknown>   yes
+	found, text := report(t, f, "example.com")
+	expect.Equal(t, `GROUP         OBJECTS   ETCD    MEMORY   WATCHES   CAN MOVE
+example.com   700       684Ki   13Mi     -         yes
 
-RESOURCE   SCOPE        VERSIONS   STORED   CONVERSION     OBJECTS   ETCD    MEMORY   WATCHES     SOURCE
-gadgets    Namespaced   v1         v1       <none>         0         0       0        <unknown>   List
-widgets    Namespaced   v1,v2      v1       ns/converter   700       684Ki   13Mi     <unknown>   Sample
+RESOURCE   OBJECTS   ETCD    MEMORY   WATCHES   SOURCE
+gadgets    0         0       0        -         List
+widgets    700       684Ki   13Mi     -         Sample
 
 The sizes of 1 resource are estimated from the first 500 objects.
 Missing rights: get /metrics. An administrator grants them with:
@@ -169,10 +169,49 @@ Can move: yes.
 With annex installed:
   kubectl annex move example.com
 `, text)
+	var wide bytes.Buffer
+	expect.NoError(t, found.print(&wide, true, true, "annex diagnose"))
+	expect.Contains(t, wide.String(), `
+RESOURCE   SCOPE        VERSIONS   STORED   CONVERSION     OBJECTS   ETCD    MEMORY   WATCHES   SOURCE
+gadgets    Namespaced   v1         v1       <none>         0         0       0        -         List
+widgets    Namespaced   v1,v2      v1       ns/converter   700       684Ki   13Mi     -         Sample
+`)
 	for _, request := range f.requests {
 		if strings.Contains(request, "example.org") {
 			t.Errorf("sent %s", request)
 		}
+	}
+}
+
+// TestFitTerminal has ordinary names and sizes, and numbers that are not known.
+func TestFitTerminal(t *testing.T) {
+	t.Parallel()
+	large := Usage{Objects: new(int64(1203456)), Bytes: new(int64(1023 << 20)), MemoryBytes: new(int64(1023 << 20)), Watches: new(int64(1024)), Rates: Rates{
+		WritesPerSecond: new(1234.5), BytesPerHour: new(float64(1023 << 20)),
+	}}
+	r := &Report{Groups: []*Group{
+		{Name: "certificates.example.corp", Usage: large, Share: new(0.5), Move: Move{Verdict: MoveHosted}, Resources: []*Resource{
+			{Name: "validatingpolicyreportbindings", Scope: "Namespaced", Versions: []string{"v1", "v1beta1"}, StorageVersion: "v1beta1", ConversionWebhook: "converter/webhook", Usage: large, Source: SourceMetrics},
+			{Name: "pins", Forbidden: true},
+		}},
+		{Name: "a.example.corp", Move: Move{Verdict: MoveUnknown}},
+	}}
+	for name, test := range map[string]struct {
+		one    bool
+		window float64
+	}{"groups": {false, 0}, "groups with rates": {false, 60}, "resources": {true, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shown := *r
+			shown.WindowSeconds = test.window
+			var out bytes.Buffer
+			expect.NoError(t, shown.print(&out, test.one, false, "annex diagnose"))
+			for table := range strings.SplitSeq(out.String(), "\n\n") {
+				if strings.HasPrefix(table, "GROUP ") || strings.HasPrefix(table, "RESOURCE ") {
+					expect.FitsTerminal(t, table)
+				}
+			}
+		})
 	}
 }
 
@@ -234,7 +273,7 @@ func TestMissingRights(t *testing.T) {
 	expect.Equal(t, []string{"get /metrics", "list apiservices.apiregistration.k8s.io", "list gadgets.example.com", "list *.example.org"}, found.MissingRights)
 	expect.Contains(t, text, "Missing rights: get /metrics; list apiservices.apiregistration.k8s.io; list gadgets.example.com; list *.example.org. An administrator")
 	_, text = report(t, f, "example.com")
-	expect.Contains(t, text, "gadgets    Namespaced   v1         v1       <none>       forbidden   forbidden   forbidden   <unknown>   <none>")
+	expect.Contains(t, text, "gadgets    forbidden   -      -        -         <none>")
 }
 
 // TestWithoutDefinitions: the metrics have the groups.

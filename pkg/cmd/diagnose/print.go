@@ -21,31 +21,55 @@ var verdictCells = map[Verdict]string{
 	MoveYes: "yes", MoveNo: "no", MoveHosted: "in annex", MoveUnknown: "unknown",
 }
 
-// column is a column of the table of groups.
-type column struct {
+// column is a column of a table of groups or resources.
+type column[T any] struct {
 	header string
-	// wide columns are printed only with -o wide, rate columns only with --window.
-	wide, rate bool
-	cell       func(*Group) string
+	// wide columns are printed only with -o wide, rate columns only with --window. These replace others unless -o wide is given.
+	wide, rate, replaced bool
+	cell                 func(T) string
 }
 
-var columns = []column{
+var groupColumns = []column[*Group]{
 	{header: "GROUP", cell: func(g *Group) string { return g.Name }},
 	{header: "RESOURCES", wide: true, cell: func(g *Group) string { return strconv.Itoa(len(g.Resources)) }},
-	{header: "OBJECTS", cell: func(g *Group) string { return Number(g.Objects, g.unknown()) }},
-	{header: "ETCD", cell: func(g *Group) string { return Size(g.Bytes, g.unknown()) }},
-	{header: "SHARE", cell: func(g *Group) string { return cellOf(g.Share, table.Unknown, percent) }},
-	{header: "MEMORY", cell: func(g *Group) string { return Size(g.MemoryBytes, g.unknown()) }},
-	{header: "WATCHES", cell: func(g *Group) string { return Number(g.Watches, table.Unknown) }},
-	{header: "WRITES/S", rate: true, cell: func(g *Group) string { return cellOf(g.WritesPerSecond, table.Unknown, perSecond) }},
-	{header: "OBJECTS/H", rate: true, wide: true, cell: func(g *Group) string { return cellOf(g.ObjectsPerHour, table.Unknown, signed) }},
-	{header: "ETCD/H", rate: true, cell: func(g *Group) string { return cellOf(g.BytesPerHour, table.Unknown, signedSize) }},
+	{header: "OBJECTS", cell: func(g *Group) string { return Number(g.Objects, uncounted(g.Resources...)) }},
+	{header: "ETCD", cell: func(g *Group) string { return Size(g.Bytes, table.Dash) }},
+	{header: "SHARE", wide: true, cell: func(g *Group) string { return cellOf(g.Share, table.Dash, percent) }},
+	{header: "MEMORY", replaced: true, cell: func(g *Group) string { return Size(g.MemoryBytes, table.Dash) }},
+	{header: "WATCHES", replaced: true, cell: func(g *Group) string { return Number(g.Watches, table.Dash) }},
+	{header: "WRITES/S", rate: true, cell: func(g *Group) string { return cellOf(g.WritesPerSecond, table.Dash, perSecond) }},
+	{header: "OBJECTS/H", rate: true, wide: true, cell: func(g *Group) string { return cellOf(g.ObjectsPerHour, table.Dash, signed) }},
+	{header: "ETCD/H", rate: true, cell: func(g *Group) string { return cellOf(g.BytesPerHour, table.Dash, signedSize) }},
 	{header: "CAN MOVE", cell: func(g *Group) string { return verdictCells[g.Move.Verdict] }},
 }
 
-// shown returns the columns of a report.
-func shown(report *Report, wide bool) []column {
-	return slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.wide && !wide || c.rate && report.WindowSeconds == 0 })
+var resourceColumns = []column[*Resource]{
+	{header: "RESOURCE", cell: func(r *Resource) string { return r.Name }},
+	{header: "SCOPE", wide: true, cell: func(r *Resource) string { return table.OrNone(r.Scope) }},
+	{header: "VERSIONS", wide: true, cell: func(r *Resource) string { return table.OrNone(strings.Join(r.Versions, ",")) }},
+	{header: "STORED", wide: true, cell: func(r *Resource) string { return table.OrNone(r.StorageVersion) }},
+	{header: "CONVERSION", wide: true, cell: func(r *Resource) string { return table.OrNone(r.ConversionWebhook) }},
+	{header: "OBJECTS", cell: func(r *Resource) string { return Number(r.Objects, uncounted(r)) }},
+	{header: "ETCD", cell: func(r *Resource) string { return Size(r.Bytes, table.Dash) }},
+	{header: "MEMORY", cell: func(r *Resource) string { return Size(r.MemoryBytes, table.Dash) }},
+	{header: "WATCHES", cell: func(r *Resource) string { return Number(r.Watches, table.Dash) }},
+	{header: "SOURCE", cell: func(r *Resource) string { return table.OrNone(r.Source) }},
+}
+
+// printRows prints a table, with the rates of --window if window is set.
+func printRows[T any](w io.Writer, columns []column[T], rows []T, wide, window bool) {
+	shown := slices.DeleteFunc(slices.Clone(columns), func(c column[T]) bool { return !wide && (c.wide || c.replaced && window) || c.rate && !window })
+	line := func(cell func(column[T]) string) {
+		var cells []string
+		for _, c := range shown {
+			cells = append(cells, cell(c))
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	line(func(c column[T]) string { return c.header })
+	for _, row := range rows {
+		line(func(c column[T]) string { return c.cell(row) })
+	}
 }
 
 func (report *Report) print(out io.Writer, one, wide bool, program string) error {
@@ -54,28 +78,14 @@ func (report *Report) print(out io.Writer, one, wide bool, program string) error
 		return err
 	}
 	w := output.NewTable(out)
-	report.printGroups(w, wide)
+	printRows(w, groupColumns, report.Groups, wide, report.WindowSeconds > 0)
 	fmt.Fprintln(w)
 	if one {
-		report.printGroup(w)
+		report.printGroup(w, wide)
 	} else {
 		report.printNotes(w, program)
 	}
 	return w.Flush()
-}
-
-func (report *Report) printGroups(w io.Writer, wide bool) {
-	row := func(cell func(column) string) {
-		var cells []string
-		for _, c := range shown(report, wide) {
-			cells = append(cells, cell(c))
-		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
-	}
-	row(func(c column) string { return c.header })
-	for _, g := range report.Groups {
-		row(func(c column) string { return c.cell(g) })
-	}
 }
 
 func (report *Report) printNotes(w io.Writer, program string) {
@@ -96,19 +106,19 @@ func (report *Report) printNotes(w io.Writer, program string) {
 	}
 }
 
-// unknown returns the cell of a number that is not known.
-func (g *Group) unknown() string {
-	if slices.ContainsFunc(g.Resources, func(r *Resource) bool { return r.Forbidden }) {
+// uncounted returns the cell of a number of objects that is not known.
+func uncounted(resources ...*Resource) string {
+	if slices.ContainsFunc(resources, func(r *Resource) bool { return r.Forbidden }) {
 		return forbidden
 	}
-	return table.Unknown
+	return table.Dash
 }
 
 // totals returns sentences on the whole cluster.
 func (report *Report) totals() []string {
 	var sentences []string
 	custom := report.CustomResources
-	first := fmt.Sprintf("Custom resources are %s objects of %s in etcd. SHARE is of them.", Number(custom.Objects, table.Unknown), Size(custom.Bytes, table.Unknown))
+	first := fmt.Sprintf("Custom resources are %s objects of %s in etcd.", Number(custom.Objects, table.Unknown), Size(custom.Bytes, table.Unknown))
 	if report.AllObjects != nil && report.AllBytes != nil {
 		first = fmt.Sprintf("Custom resources are %s of %d objects in etcd, and %s of %s.", Number(custom.Objects, table.Unknown), *report.AllObjects,
 			Size(custom.Bytes, table.Unknown), table.Bytes(*report.AllBytes))
@@ -151,9 +161,9 @@ func (report *Report) printSources(w io.Writer) {
 	}
 }
 
-func (report *Report) printGroup(w io.Writer) {
+func (report *Report) printGroup(w io.Writer, wide bool) {
 	g := report.Groups[0]
-	printResources(w, g)
+	printRows(w, resourceColumns, g.Resources, wide, false)
 	fmt.Fprintln(w)
 	report.printSources(w)
 	fmt.Fprintf(w, "Can move: %s.\n", strings.Join(append([]string{verdictCells[g.Move.Verdict]}, g.Move.Reasons...), "; "))
@@ -162,18 +172,6 @@ func (report *Report) printGroup(w io.Writer) {
 		for _, command := range g.Move.Commands {
 			fmt.Fprintln(w, "  "+command)
 		}
-	}
-}
-
-func printResources(w io.Writer, g *Group) {
-	fmt.Fprintln(w, "RESOURCE\tSCOPE\tVERSIONS\tSTORED\tCONVERSION\tOBJECTS\tETCD\tMEMORY\tWATCHES\tSOURCE")
-	for _, r := range g.Resources {
-		unknown := table.Unknown
-		if r.Forbidden {
-			unknown = forbidden
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, table.OrNone(r.Scope), table.OrNone(strings.Join(r.Versions, ",")), table.OrNone(r.StorageVersion),
-			table.OrNone(r.ConversionWebhook), Number(r.Objects, unknown), Size(r.Bytes, unknown), Size(r.MemoryBytes, unknown), Number(r.Watches, table.Unknown), table.OrNone(r.Source))
 	}
 }
 

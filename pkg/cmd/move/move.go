@@ -206,8 +206,8 @@ func (s *session) planStores(ctx context.Context, g *diagnose.Group, store strin
 				needed[target] += ptr.Deref(r.Bytes, 0)
 			}
 		}
-		rows = append(rows, strings.Join([]string{r.Name, diagnose.Number(r.Objects, table.Unknown), diagnose.Size(r.Bytes, table.Unknown),
-			diagnose.Number(r.Watches, table.Unknown), target, diagnose.Size(freeIn(cluster, target), table.Unknown)}, "\t"))
+		rows = append(rows, strings.Join([]string{r.Name, diagnose.Number(r.Objects, table.Dash), diagnose.Size(r.Bytes, table.Dash),
+			diagnose.Number(r.Watches, table.Dash), target, diagnose.Size(freeIn(cluster, target), table.Dash)}, "\t"))
 	}
 	err = s.printTable("RESOURCE\tOBJECTS\tETCD\tWATCHES\tSTORE\tFREE", rows)
 	s.print("")

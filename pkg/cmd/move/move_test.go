@@ -18,6 +18,7 @@ import (
 	"github.com/annex-dev/annex/pkg/aggregated/maincopy"
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/cmd/diagnose"
+	"github.com/annex-dev/annex/pkg/cmd/internal/footprint"
 	"github.com/annex-dev/annex/pkg/test/expect"
 )
 
@@ -38,9 +39,9 @@ func TestMove(t *testing.T) {
 	f.fitsTerminal(t)
 	expect.Equal(t, `All resources of example.com move to annex together:
 
-RESOURCE   OBJECTS   ETCD    WATCHES     STORE   FREE
-gadgets    0         0       <unknown>   fast    <unknown>
-widgets    3         2.9Ki   <unknown>   fast    <unknown>
+RESOURCE   OBJECTS   ETCD    WATCHES   STORE   FREE
+gadgets    0         0       -         fast    -
+widgets    3         2.9Ki   -         fast    -
 
 Clients notice: watches end once, and resource versions jump upwards, so that
 they list again. No request is refused. Names, UIDs and addresses stay. Requests
@@ -68,6 +69,34 @@ To delete its copy, which frees the space in its etcd:
 		NotBefore: &metav1.Time{Time: time.Date(2026, 6, 1, 22, 0, 0, 0, time.UTC)},
 	}, f.created(t))
 	expect.Equal(t, maincopy.MoveRules(group, both...), f.granted(t))
+}
+
+// TestFitTerminal has ordinary names and sizes, and numbers that are not known.
+func TestFitTerminal(t *testing.T) {
+	t.Parallel()
+	const large, in = "validatingpolicyreportbindings", "certificates.example.corp"
+	usage := diagnose.Usage{Objects: new(int64(1203456)), Bytes: new(int64(1023 << 20)), Watches: new(int64(1024))}
+	hosted := []hostingv1alpha1.HostedResource{*hostedResource(large+"."+in, 1203456, metav1.ConditionTrue)}
+	for name, printed := range map[string]func(*session) error{
+		"move": func(s *session) error {
+			_, err := s.planStores(t.Context(), &diagnose.Group{Name: in, Resources: []*diagnose.Resource{{Name: large, Usage: usage}, {Name: "pins"}}}, "")
+			return err
+		},
+		"rollback": func(s *session) error { return s.printHosted(history{}, hosted) },
+		"uninstall": func(s *session) error {
+			rollback := migration("m", hostingv1alpha1.MigrationRollback, hostingv1alpha1.MigrationStatus{})
+			return s.printUninstall(&installation{groups: []*installed{{Group: &footprint.Group{Name: in}, hosted: hosted, history: history{unfinished: rollback}}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := movable()
+			s := f.start(t)
+			s.group = in
+			expect.NoError(t, printed(s))
+			expect.FitsTerminal(t, f.out.String())
+		})
+	}
 }
 
 // TestMoveIsRefused: nothing is written, and the error says why.
