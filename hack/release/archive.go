@@ -35,6 +35,9 @@ func (r *release) archiveName(p platform) string {
 	return r.baseName(p) + ".tar.gz"
 }
 
+// completion makes kubectl complete the plugin's arguments. It is no link to annex, which krew would not unpack.
+const completion = "#!/bin/sh\nexec kubectl-annex __complete \"$@\"\n"
+
 func (r *release) writeArchive(dir string, b binary) error {
 	program, err := os.ReadFile(b.path)
 	if err != nil {
@@ -47,6 +50,8 @@ func (r *release) writeArchive(dir string, b binary) error {
 	files, write := []file{{"LICENSE", 0o644, license}, {b.program(), 0o755, program}}, writeTarGz
 	if b.os == "windows" {
 		write = writeZip
+	} else {
+		files = append(files, file{"kubectl_complete-annex", 0o755, []byte(completion)})
 	}
 	return create(filepath.Join(dir, r.archiveName(b.platform)), func(w io.Writer) error { return write(w, r.time, files) })
 }

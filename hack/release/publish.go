@@ -70,6 +70,7 @@ type (
 		Homepage         string         `json:"homepage"`
 		ShortDescription string         `json:"shortDescription"`
 		Description      string         `json:"description"`
+		Caveats          string         `json:"caveats"`
 		Platforms        []krewPlatform `json:"platforms"`
 	}
 	krewPlatform struct {
@@ -89,6 +90,9 @@ func (r *release) writeKrewManifest(dir string, binaries []binary) error {
 			ShortDescription: "Move custom resources out of the cluster's etcd",
 			Description: "annex serves custom resources from stores of its own, behind the cluster's own endpoint.\n" +
 				"The plugin diagnoses a cluster, moves groups of resources into annex and back, and\nshows what annex serves and which problems it has.\n",
+			// krew links one program of a plugin only.
+			Caveats: "kubectl completes the plugin's arguments after, on Linux and macOS:\n" +
+				"  ln -s kubectl-annex \"${KREW_ROOT:-$HOME/.krew}/bin/kubectl_complete-annex\"\n",
 		},
 	}
 	for _, b := range binaries {

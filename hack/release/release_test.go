@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,9 +106,21 @@ func wantReproduced(t *testing.T, first string) {
 
 func wantArchives(t *testing.T, dir string) {
 	t.Helper()
-	want := "-rw-r--r-- LICENSE, -rwxr-xr-x annex"
+	want := "-rw-r--r-- LICENSE, -rwxr-xr-x annex, -rwxr-xr-x kubectl_complete-annex"
 	if got := listTarGz(t, read(t, dir, "annex_v1.2.3-rc.1_linux_arm64.tar.gz")); got != want {
 		t.Errorf("the archive has %s, want %s", got, want)
+	}
+	path := t.TempDir()
+	script := entriesOf(t, read(t, dir, "annex_v1.2.3-rc.1_linux_arm64.tar.gz"))["kubectl_complete-annex"]
+	err := errors.Join(os.WriteFile(filepath.Join(path, "kubectl_complete-annex"), script, 0o700),
+		os.WriteFile(filepath.Join(path, "kubectl-annex"), []byte("#!/bin/sh\nprintf '<%s>' \"$@\"\n"), 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete := exec.CommandContext(t.Context(), filepath.Join(path, "kubectl_complete-annex"), "move", "")
+	complete.Env = []string{"PATH=" + path}
+	if got, err := complete.CombinedOutput(); err != nil || string(got) != "<__complete><move><>" {
+		t.Errorf("the completion runs %q: %v", got, err)
 	}
 	archive := must(zip.OpenReader(filepath.Join(dir, "annex_v1.2.3-rc.1_windows_amd64.zip")))
 	defer archive.Close()
@@ -187,6 +200,9 @@ func wantKrewManifest(t *testing.T, dir string) {
 	}
 	if len(plugin.Spec.ShortDescription) > 50 {
 		t.Errorf("krew's table cuts %q", plugin.Spec.ShortDescription)
+	}
+	if want := "ln -s kubectl-annex \"${KREW_ROOT:-$HOME/.krew}/bin/kubectl_complete-annex\""; !strings.Contains(plugin.Spec.Caveats, want) {
+		t.Errorf("the caveats are %q, want %q", plugin.Spec.Caveats, want)
 	}
 	for _, p := range plugin.Spec.Platforms {
 		if got := must(checksum(filepath.Join(dir, filepath.Base(p.URI)))); got != p.SHA256 {
