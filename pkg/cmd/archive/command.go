@@ -10,15 +10,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/annex-dev/annex/pkg/cmd/internal/output"
 	"github.com/annex-dev/annex/pkg/storage/archive"
+	"github.com/annex-dev/annex/pkg/table"
 )
 
 // NewCommand returns `annex archive`, which prints to out.
@@ -34,27 +37,54 @@ func NewCommand(out io.Writer) *cobra.Command {
 	return cmd
 }
 
+// found is an archived object, an element of -o json.
+type found struct {
+	Archived  time.Time `json:"archived"`
+	Resource  string    `json:"resource"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	Rule      string    `json:"rule"`
+	UID       types.UID `json:"uid"`
+}
+
 func newSearchCommand(out io.Writer) *cobra.Command {
-	o := &options{}
+	o, format := &options{}, output.Format{}
 	cmd := &cobra.Command{
 		Use:     "search",
 		Short:   "List archived objects",
 		Example: "  annex archive search --archive-dir /var/lib/annex/archive --resource widgets.example.com --since 24h",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			table := output.NewTable(out)
-			if _, err := fmt.Fprintln(table, "ARCHIVED\tRESOURCE\tNAMESPACE\tNAME\tRULE\tUID"); err != nil {
-				return fmt.Errorf("print: %w", err)
-			}
+			objects := []found{}
 			err := o.read(func(record archive.Record, object *metav1.ObjectMeta) error {
-				_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", record.Archived.Format(time.RFC3339), record.Resource, object.Namespace, object.Name, record.Rule, object.UID)
-				return err
+				objects = append(objects, found{record.Archived, record.Resource, object.Namespace, object.Name, record.Rule, object.UID})
+				return nil
 			})
-			return errors.Join(table.Flush(), err)
+			return errors.Join(format.Print(out, objects, func() error { return printFound(out, objects, format.Is(output.Wide)) }), err)
 		},
 	}
 	o.addFlags(cmd.Flags())
+	format.AddFlag(cmd.Flags(), output.Wide)
 	return cmd
+}
+
+func printFound(out io.Writer, objects []found, wide bool) error {
+	w := output.NewTable(out)
+	const header = "ARCHIVED\tRESOURCE\tNAMESPACE\tNAME"
+	if wide {
+		fmt.Fprintln(w, header+"\tRULE\tUID")
+	} else {
+		fmt.Fprintln(w, header)
+	}
+	for _, of := range objects {
+		object := strings.Join([]string{of.Resource, of.Namespace, of.Name}, "\t")
+		if wide {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", of.Archived.Format(time.RFC3339), object, of.Rule, of.UID)
+		} else {
+			fmt.Fprintf(w, "%s\t%s\n", table.Since(of.Archived), object)
+		}
+	}
+	return w.Flush()
 }
 
 func newCatCommand(out io.Writer) *cobra.Command {

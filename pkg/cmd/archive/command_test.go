@@ -70,7 +70,7 @@ func TestSelection(t *testing.T) {
 			flags := slices.Concat(test.flags, []string{"--archive-dir=" + dir})
 			cat, err := run(append([]string{"cat"}, flags...)...)
 			expect.NoError(t, err)
-			search, err := run(append([]string{"search"}, flags...)...)
+			search, err := run(append([]string{"search", "-owide"}, flags...)...)
 			expect.NoError(t, err)
 			objects, rows := strings.Split(cat, "\n"), strings.Split(search, "\n")[1:]
 			if len(objects) != len(test.want)+1 || len(rows) != len(test.want)+1 {
@@ -87,6 +87,15 @@ func TestSelection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFitTerminal has ordinary names.
+func TestFitTerminal(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	object := found{time.Now().Add(-191 * time.Hour), "runs.certificates.example.corp", "team-payments", "build-2048-x7k2p", "finished", "2c1b0a4e-4d4b-4c1e-9a50-0b9d3c5e7a11"}
+	expect.NoError(t, printFound(&out, []found{object}, false))
+	expect.FitsTerminal(t, out.String())
 }
 
 func TestErrors(t *testing.T) {

@@ -619,7 +619,7 @@ var rules = []rule{
 	{
 		packages: "pkg/cmd/archive",
 		duty:     "`annex archive`: reads archived objects without annex.",
-		ours:     []string{"pkg/cmd/internal/output", "pkg/storage/archive"},
+		ours:     []string{"pkg/cmd/internal/output", "pkg/storage/archive", "pkg/table"},
 		others:   append(flags, machinery...),
 	},
 	{
