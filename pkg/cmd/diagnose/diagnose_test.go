@@ -77,14 +77,14 @@ func TestGroups(t *testing.T) {
 	f.migrated(hostingv1alpha1.MigrationFinalize, "emptied.example.com", "bits", 30, 60_000)
 	f.failures["/apis/closed.example.com/v1/secrets"] = http.StatusForbidden
 	_, text := report(t, f, "")
-	expect.Equal(t, `GROUP                   OBJECTS     ETCD    MEMORY   WATCHES   CAN MOVE
-example.com             1203        1.1Mi   23Mi     -         yes
-hosted.example.com      30          59Ki    633Ki    -         in annex
-emptied.example.com     0           0       0        -         in annex
-empty.example.com       0           0       0        -         yes
-closed.example.com      forbidden   -       -        -         unknown
-foreign.example.com     -           -       -        -         no
-forgotten.example.com   -           -       -        -         in annex
+	expect.Equal(t, `GROUP                   OBJECTS     ETCD    SHARE   MEMORY   CAN MOVE
+example.com             1203        1.1Mi   95%     23Mi     yes
+hosted.example.com      30          59Ki    5%      633Ki    in annex
+emptied.example.com     0           0       0%      0        in annex
+empty.example.com       0           0       0%      0        yes
+closed.example.com      forbidden   -       -       -        unknown
+foreign.example.com     -           -       -       -        no
+forgotten.example.com   -           -       -       -        in annex
 
 Custom resources are 1233 objects of 1.2Mi in etcd.
 Moving the groups that can move frees 1.1Mi of etcd, and about 23Mi of memory in each kube-apiserver.
@@ -127,7 +127,7 @@ func TestMetricsAreCheaper(t *testing.T) {
 	expect.Equal(t, int64(5), *found.Groups[0].Watches)
 	expect.Equal(t, "50%", percent(*found.Groups[0].Share))
 	expect.Contains(t, text,
-		"example.com         102       99Ki   985Ki    5         yes",
+		"example.com         102       99Ki   50%     985Ki    yes",
 		"Custom resources are 102 of 110 objects in etcd, and 99Ki of 196Ki. Its files have 3.8Mi.\n",
 		"Moving the groups that can move frees 99Ki of etcd, and about 985Ki of memory in each kube-apiserver.\n",
 		"The sizes of 1 resource are from kube-apiserver's metrics.\n",
@@ -155,8 +155,8 @@ func TestGroup(t *testing.T) {
 	f := newFake(webhook(define(widgets, "v1", "v2")), define(gadgets, "v1"), define("others.example.org", "v1"))
 	f.fill(widgetsPath, 700, 1000)
 	found, text := report(t, f, "example.com")
-	expect.Equal(t, `GROUP         OBJECTS   ETCD    MEMORY   WATCHES   CAN MOVE
-example.com   700       684Ki   13Mi     -         yes
+	expect.Equal(t, `GROUP         OBJECTS   ETCD    SHARE   MEMORY   CAN MOVE
+example.com   700       684Ki   -       13Mi     yes
 
 RESOURCE   OBJECTS   ETCD    MEMORY   WATCHES   SOURCE
 gadgets    0         0       0        -         List
