@@ -57,7 +57,9 @@ type store struct {
 	InUse     string                 `json:"sizeInUse"`
 	Size      string                 `json:"size"`
 	Quota     string                 `json:"quota"`
-	Version   string                 `json:"version"`
+	// DiskFree is the free space of annex's volume, on which only the etcd inside annex is.
+	DiskFree string `json:"diskFree,omitempty"`
+	Version  string `json:"version"`
 	// Members counts the members of the etcd, and ReadyMembers those that answer.
 	Members      int `json:"members"`
 	ReadyMembers int `json:"readyMembers"`
@@ -167,6 +169,9 @@ func storeOf(of *hostingv1alpha1.Store) store {
 		InUse: table.Quantity(of.Status.SizeInUse), Size: table.Quantity(of.Status.DatabaseSize), Quota: table.Quantity(of.Status.Quota),
 		Version: of.Status.Version, Members: len(of.Status.Members), LastBackup: of.Status.LastBackupTime,
 	}
+	if of.Status.DiskFree != nil {
+		s.DiskFree = table.Quantity(of.Status.DiskFree)
+	}
 	for _, member := range of.Status.Members {
 		if member.Version != "" {
 			s.ReadyMembers++
@@ -220,6 +225,11 @@ func (r *report) printServer(w io.Writer) {
 	}
 	if s.CertificateExpires != nil {
 		row("Certificates", "valid until "+s.CertificateExpires.UTC().Format("2006-01-02"))
+	}
+	for i := range r.Stores {
+		if free := r.Stores[i].DiskFree; free != "" {
+			row("Disk", free+" free")
+		}
 	}
 	fmt.Fprintln(w)
 }

@@ -41,6 +41,12 @@ func newStore(name string, conditions ...metav1.Condition) hostingv1alpha1.Store
 	}
 }
 
+// inside sets the free space of the volume of the etcd inside annex.
+func inside(store hostingv1alpha1.Store) hostingv1alpha1.Store {
+	store.Status.DiskFree = resource.NewQuantity(5<<30, resource.BinarySI)
+	return store
+}
+
 func newMigration(name string, phase hostingv1alpha1.MigrationPhase, complete metav1.Condition) hostingv1alpha1.Migration {
 	return hostingv1alpha1.Migration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: complete.LastTransitionTime},
@@ -72,11 +78,12 @@ func TestPrint(t *testing.T) {
 		"empty": {
 			health.Report{
 				Server:  health.Server{Address: "https://annex", Version: "v0.1.0", Mode: "standalone"},
-				Objects: &health.Objects{Stores: []hostingv1alpha1.Store{newStore("default", storeReady)}},
+				Objects: &health.Objects{Stores: []hostingv1alpha1.Store{inside(newStore("default", storeReady))}},
 			},
 			false,
 			`Server:   https://annex
 annex:    v0.1.0, standalone
+Disk:     5Gi free
 
 annex serves no custom resources. Create a CustomResourceDefinition.
 
