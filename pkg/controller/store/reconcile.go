@@ -62,7 +62,7 @@ type reconciler struct {
 	now       func() time.Time
 
 	mu sync.Mutex
-	// trouble is the message with which each store was last not ready.
+	// trouble is the reason for which each store was last not ready.
 	trouble map[string]string
 	// noted has the time at which the history of each store was last recorded.
 	noted map[string]time.Time
@@ -195,8 +195,8 @@ func (r *reconciler) announce(ctx context.Context, name string, ready *metav1.Co
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "store", name)
 	last, troubled := r.trouble[name]
 	switch {
-	case ready.Status == metav1.ConditionFalse && last != ready.Message && !isTransient(ready.Reason):
-		r.trouble[name] = ready.Message
+	case ready.Status == metav1.ConditionFalse && last != ready.Reason && !isTransient(ready.Reason):
+		r.trouble[name] = ready.Reason
 		logger.Error(nil, "The store is not ready", "reason", ready.Reason, "message", ready.Message)
 	case ready.Status == metav1.ConditionTrue && troubled:
 		delete(r.trouble, name)

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	hostingv1alpha1 "github.com/annex-dev/annex/pkg/apis/hosting/v1alpha1"
 	"github.com/annex-dev/annex/pkg/controller/framework"
@@ -246,6 +249,36 @@ func TestEvents(t *testing.T) {
 		"Normal PressureRelieved There is space for more, and etcd answers in time",
 	}
 	expect.Equal(t, want, controllertest.Events(o.events), "events")
+}
+
+// TestAnnounce logs one entry when a Store becomes not ready, one for each other reason, and one when it is ready again.
+func TestAnnounce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	o := newOne(&hostingv1alpha1.Store{ObjectMeta: metav1.ObjectMeta{Name: "far"}}, nil)
+	for _, step := range []struct {
+		status  metav1.ConditionStatus
+		reason  string
+		message string
+		want    string
+	}{
+		{metav1.ConditionTrue, reasonAvailable, "", ""},
+		{metav1.ConditionFalse, stores.ReasonConnecting, "", ""},
+		{metav1.ConditionFalse, stores.ReasonUnreachable, "EOF", `"The store is not ready" store="far" reason="Unreachable" message="EOF"`},
+		{metav1.ConditionFalse, stores.ReasonUnreachable, "reset of 127.0.0.1:47016", ""},
+		{metav1.ConditionFalse, stores.ReasonConnecting, "", ""},
+		{metav1.ConditionFalse, stores.ReasonUnreachable, "EOF", ""},
+		{metav1.ConditionFalse, stores.ReasonWrongCluster, "c2", `"The store is not ready" store="far" reason="WrongCluster" message="c2"`},
+		{metav1.ConditionTrue, reasonAvailable, "", `"The store is ready again" store="far"`},
+		{metav1.ConditionTrue, reasonAvailable, "", ""},
+		{metav1.ConditionFalse, stores.ReasonUnreachable, "EOF", `"The store is not ready" store="far" reason="Unreachable" message="EOF"`},
+	} {
+		log.Reset()
+		o.announce(ctx, "far", &metav1.Condition{Status: step.status, Reason: step.reason, Message: step.message})
+		_, got, _ := strings.Cut(strings.TrimSpace(log.String()), "] ")
+		expect.Equal(t, step.want, got, step.reason+" "+step.message)
+	}
 }
 
 func TestFinalizes(t *testing.T) {
