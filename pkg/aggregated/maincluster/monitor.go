@@ -6,7 +6,9 @@ package maincluster
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,7 +33,23 @@ var (
 		Help: "Whether the main cluster answers annex at /readyz: 1, or 0 after two failed probes in a row.",
 	})
 	registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(ready) })
+
+	// outage matches the errors of a main cluster that is not ready.
+	outage atomic.Pointer[regexp.Regexp]
 )
+
+// RepeatsOutage reports whether a log entry is one more error of a main cluster that is not ready, after Monitor has logged
+// that.
+func RepeatsOutage(entry string) bool {
+	errors := outage.Load()
+	return errors != nil && errors.MatchString(entry)
+}
+
+// outageErrors matches errors of connections to an address, and of a kube-apiserver that starts: it forbids everything until it
+// has read its roles.
+func outageErrors(address string) *regexp.Regexp {
+	return regexp.MustCompile(`(https?://|tcp |->)` + regexp.QuoteMeta(address) + `[:/]| is forbidden: User `)
+}
 
 // Monitor probes the main cluster until ctx is done. It sets the metric annex_main_cluster_ready, and logs the beginning and
 // the end of an outage, of which other parts of annex log only their own failed requests.
@@ -45,7 +63,8 @@ func (c *Cluster) Monitor(ctx context.Context) {
 		return
 	}
 	ready.Set(1) // annex has waited for it
-	m := monitor{server: c.Config.Host, probe: func(ctx context.Context) error {
+	address := client.Discovery().RESTClient().Get().URL().Host
+	m := monitor{server: c.Config.Host, outage: outageErrors(address), probe: func(ctx context.Context) error {
 		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		if apierrors.IsForbidden(err) {
 			return nil // it answers, but annex may not read this path
@@ -58,6 +77,7 @@ func (c *Cluster) Monitor(ctx context.Context) {
 // monitor counts failures of probes.
 type monitor struct {
 	server string
+	outage *regexp.Regexp
 	probe  func(context.Context) error
 	// failures in a row, since the first of them.
 	failures int
@@ -85,6 +105,7 @@ func (m *monitor) observe(ctx context.Context, at time.Time, err error) {
 	if err == nil {
 		if m.failures >= failureThreshold {
 			ready.Set(1)
+			outage.Store(nil)
 			logger.Info("The main cluster is ready again", "server", m.server, "after", fmt.Sprint(at.Sub(m.since).Round(time.Second)))
 		}
 		m.failures = 0
@@ -96,5 +117,6 @@ func (m *monitor) observe(ctx context.Context, at time.Time, err error) {
 	if m.failures == failureThreshold {
 		ready.Set(0)
 		logger.Error(err, "The main cluster is not ready", "server", m.server, "since", m.since)
+		outage.Store(m.outage)
 	}
 }

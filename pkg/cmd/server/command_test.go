@@ -6,6 +6,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 )
 
@@ -34,6 +35,8 @@ func TestAnnounce(t *testing.T) {
 func TestErrorsOnly(t *testing.T) {
 	t.Parallel()
 	const timedOut = "E1121 04:00:31 err=\"unable to write a response: http: Handler timeout\"\n"
+	const repeated = "E1121 04:00:31.1 7 cacher.go:506] cacher (widgets): unexpected ListAndWatch error: refused\n"
+	const quoted = "E1121 04:00:31.1 7 detector.go:117] \"An object cannot be read\"\n"
 	const recovered = "I1121 04:00:32 reconcile.go:203] \"The store is ready again\"\n"
 	stopping, stop := context.WithCancel(t.Context())
 	stop()
@@ -41,13 +44,14 @@ func TestErrorsOnly(t *testing.T) {
 		ctx  context.Context
 		want string
 	}{
-		"serving":       {t.Context(), "E1121 04:00:31 failed\n" + timedOut + recovered + "panic: x\n"},
-		"shutting down": {stopping, "E1121 04:00:31 failed\n" + recovered + "panic: x\n"},
+		"serving":       {t.Context(), "E1121 04:00:31 failed\n" + repeated + quoted + quoted + timedOut + recovered + "panic: x\n"},
+		"shutting down": {stopping, "E1121 04:00:31 failed\n" + repeated + quoted + quoted + recovered + "panic: x\n"},
 	} {
 		var out bytes.Buffer
-		quiet := errorsOnly{&out, test.ctx}
+		quiet := errorsOnly{&out, test.ctx, &repeats{}}
 		for _, line := range []string{
-			"I1121 04:00:31 informed\n", "W1121 04:00:31 warned\n", "E1121 04:00:31 failed\n", "E1121 04:00:31 err=\"Get: context canceled\"\n",
+			"I1121 04:00:31 informed\n", "W1121 04:00:31 warned\n", "E1121 04:00:31 failed\n", repeated, strings.Replace(repeated, "04:00:31", "04:00:32", 1),
+			quoted, quoted, "E1121 04:00:31 err=\"Get: context canceled\"\n",
 			"E1121 04:00:31 err=\"http2: stream closed\"\n", timedOut, recovered, "", "panic: x\n",
 		} {
 			if n, err := quiet.Write([]byte(line)); n != len(line) || err != nil {

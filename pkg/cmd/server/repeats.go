@@ -11,6 +11,8 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
+
+	"github.com/annex-dev/annex/pkg/aggregated/maincluster"
 )
 
 const (
@@ -22,9 +24,10 @@ const (
 
 // limitRepeats limits the errors that upstream's libraries report and cannot return, such as those of informers: one that
 // fails is tried again every few seconds, and the log would have nothing else during an outage.
-func limitRepeats() {
-	r := &repeats{next: utilruntime.ErrorHandlers[0], logged: map[string]time.Time{}}
+func limitRepeats() *repeats {
+	r := &repeats{next: utilruntime.ErrorHandlers[0]}
 	utilruntime.ErrorHandlers[0] = r.handle
+	return r
 }
 
 // repeats passes on an error, and not the same one again before repeatInterval.
@@ -42,18 +45,21 @@ func (r *repeats) handle(ctx context.Context, err error, message string, keysAnd
 	}
 }
 
-// random matches the parameters of a watch that differ each time.
-var random = regexp.MustCompile(`(timeout|timeoutSeconds|resourceVersion)=[^&"\s]*`)
+// random matches the parameters of a watch and the port of a client, which differ each time.
+var random = regexp.MustCompile(`(timeout|timeoutSeconds|resourceVersion)=[^&"\s]*|:\d+->`)
 
 func (r *repeats) isRepeated(text string, now time.Time) bool {
+	if maincluster.RepeatsOutage(text) {
+		return true // it is logged if it outlasts the outage
+	}
 	text = random.ReplaceAllString(text, "")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if last, found := r.logged[text]; found && now.Sub(last) < repeatInterval {
 		return true
 	}
-	if len(r.logged) >= maxRepeats {
-		clear(r.logged)
+	if r.logged == nil || len(r.logged) >= maxRepeats {
+		r.logged = map[string]time.Time{}
 	}
 	r.logged[text] = now
 	return false

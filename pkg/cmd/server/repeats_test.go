@@ -23,16 +23,16 @@ func TestRepeats(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var logged []string
-		r := &repeats{logged: map[string]time.Time{}, next: func(_ context.Context, err error, message string, keysAndValues ...any) {
+		r := &repeats{next: func(_ context.Context, err error, message string, keysAndValues ...any) {
 			logged = append(logged, fmt.Sprint(message, err, keysAndValues))
 		}}
-		refused := func(timeout, of string) {
-			err := fmt.Errorf(`Get "https://main/api/v1/services?timeout=%s&watch=true": connection refused`, timeout)
+		refused := func(n int, of string) {
+			err := fmt.Errorf(`Get "https://main/api/v1/services?timeout=%ds&watch=true": read tcp 10.0.0.1:%d->10.0.0.2:443: connection reset`, n, n)
 			r.handle(t.Context(), err, "Failed to watch", "type", of)
 		}
 		for i := range 100 {
-			refused(fmt.Sprint(i, "s"), "Service")
-			refused("5m", "Namespace")
+			refused(i, "Service")
+			refused(5, "Namespace")
 			time.Sleep(repeatInterval / 60)
 		}
 		expect.Equal(t, 4, len(logged), "entries of two errors for more than one interval")
