@@ -25,6 +25,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -178,7 +179,10 @@ func TestMonitoring(t *testing.T) {
 			TLS: &hostingv1alpha1.EtcdTLS{SecretRef: hostingv1alpha1.SecretReference{Name: secret.Name}},
 		}},
 	})
-	prometheus := startPrometheus(t, annex)
+	tls := annex.AnnexConfig.TLSClientConfig
+	prometheus := startPrometheus(t, annex, map[string]any{"tls_config": map[string]any{
+		"ca": string(tls.CAData), "cert": string(tls.CertData), "key": string(tls.KeyData), "server_name": tls.ServerName,
+	}})
 	prometheus.waitForAlerts(t)
 	checkDashboards(t, direct, prometheus)
 	prometheus.waitForAlerts(t)
@@ -263,6 +267,48 @@ func checkStoreAlerts(t *testing.T, annex *clients.Clients, p *prometheus, etcd 
 	p.waitForServerErrors(t, func() {}, 0)
 }
 
+// TestServiceMonitor lets a Prometheus scrape annex as the ServiceMonitor describes it.
+func TestServiceMonitor(t *testing.T) {
+	t.Parallel()
+	cluster := maincluster.StartForTest(t, noControllers)
+	annex, main := annextest.Start(t, cluster), kube(t, cluster.Config)
+	root, err := process.ModuleRoot(t.Context())
+	expect.NoError(t, err)
+	read := func(name string, object any) {
+		content, err := os.ReadFile(filepath.Join(root, "artifacts/deploy/components/servicemonitor", name))
+		expect.NoError(t, err)
+		expect.NoError(t, yaml.Unmarshal(content, object))
+	}
+	var role rbacv1.ClusterRole
+	read("rbac.yaml", &role)
+	expect.Create(t, main.RbacV1().ClusterRoles(), &role)
+	expect.Create(t, main.RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "prometheus-annex-metrics"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "prometheus"}},
+	})
+	var monitor struct {
+		Spec struct {
+			Endpoints []struct {
+				TLSConfig struct {
+					ServerName string
+					CA         struct{ ConfigMap corev1.ConfigMapKeySelector }
+				}
+			}
+		}
+	}
+	read("servicemonitor.yaml", &monitor)
+	tls := monitor.Spec.Endpoints[0].TLSConfig
+	bundle := expect.Eventually(t, main.CoreV1().ConfigMaps(annextest.Namespace), tls.CA.ConfigMap.Name, "has a CA bundle", func(m *corev1.ConfigMap) bool {
+		return m.Data[tls.CA.ConfigMap.Key] != ""
+	})
+	p := startPrometheus(t, annex, map[string]any{
+		"authorization": map[string]any{"credentials": serviceAccount(t, cluster, "prometheus").BearerToken},
+		"tls_config":    map[string]any{"ca": bundle.Data[tls.CA.ConfigMap.Key], "server_name": tls.ServerName},
+	})
+	p.waitFor(t, `up{job="annex"} == 1`)
+}
+
 // prometheus is a Prometheus server that scrapes annex.
 type prometheus struct{ address string }
 
@@ -274,7 +320,8 @@ func withoutDelay(rules []byte) []byte {
 	return bytes.ReplaceAll(delays.ReplaceAll(rules, nil), []byte("[5m]"), []byte("[10s]"))
 }
 
-func startPrometheus(t *testing.T, annex *annextest.Annex) *prometheus {
+// startPrometheus lets a Prometheus scrape annex with a login.
+func startPrometheus(t *testing.T, annex *annextest.Annex, login map[string]any) *prometheus {
 	t.Helper()
 	_, groups := readAlerts(t)
 	dir := t.TempDir()
@@ -285,17 +332,12 @@ func startPrometheus(t *testing.T, annex *annextest.Annex) *prometheus {
 	}
 	rules, err := yaml.Marshal(groups)
 	expect.NoError(t, err)
-	tls := annex.AnnexConfig.TLSClientConfig
+	scrape := map[string]any{"job_name": "annex", "scheme": "https", "static_configs": []any{map[string]any{"targets": []string{annex.Address()}}}}
+	maps.Copy(scrape, login)
 	config, err := yaml.Marshal(map[string]any{
-		"global":     map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
-		"rule_files": []string{write("rules.yaml", withoutDelay(rules))},
-		"scrape_configs": []any{map[string]any{
-			"job_name": "annex", "scheme": "https", "static_configs": []any{map[string]any{"targets": []string{annex.Address()}}},
-			"tls_config": map[string]any{
-				"ca_file": write("ca.crt", tls.CAData), "cert_file": write("tls.crt", tls.CertData), "key_file": write("tls.key", tls.KeyData),
-				"server_name": tls.ServerName,
-			},
-		}},
+		"global":         map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
+		"rule_files":     []string{write("rules.yaml", withoutDelay(rules))},
+		"scrape_configs": []any{scrape},
 	})
 	expect.NoError(t, err)
 	program, err := process.Bin(t.Context(), "prometheus")
@@ -346,6 +388,15 @@ func (p *prometheus) waitForServerErrors(t *testing.T, request func(), jobs int)
 		request()
 		firing, err := p.query(t, `ALERTS{alertstate="firing",alertname="AnnexServerErrors"}`)
 		return err == nil && len(firing) == jobs, fmt.Sprint(firing, err)
+	})
+}
+
+// waitFor waits until a query has a result.
+func (p *prometheus) waitFor(t *testing.T, query string) {
+	t.Helper()
+	poll.UntilDone(t, "a result of "+query, func() (bool, string) {
+		found, err := p.query(t, query)
+		return err == nil && len(found) > 0, fmt.Sprint(found, err)
 	})
 }
 
