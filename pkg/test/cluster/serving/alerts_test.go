@@ -166,7 +166,8 @@ func TestMonitoring(t *testing.T) {
 	cluster := maincluster.StartForTest(t, noControllers)
 	files, ca := newMount(t), newCA(t, "provided")
 	files.replace(t, ca, ca)
-	annex := annextest.StartProcess(t, cluster, files.flags()...) // annexes in one process share their metrics
+	flags := append(files.flags(), "--main-kubeconfig="+behindBalancer(t, cluster))
+	annex := annextest.StartProcess(t, cluster, flags...) // annexes in one process share their metrics
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, QuotaBytes: 32 << 20})
 	direct, main := clients.For(t, annex.AnnexConfig), kube(t, cluster.Config)
 	secret := expect.Create(t, main.CoreV1().Secrets(annextest.Namespace), &corev1.Secret{
@@ -187,7 +188,7 @@ func TestMonitoring(t *testing.T) {
 	checkDashboards(t, direct, prometheus)
 	prometheus.waitForAlerts(t)
 
-	checkStoreAlerts(t, direct, prometheus, etcd)
+	checkStoreAlerts(t, annex, direct, prometheus, etcd)
 	checkCertificateAlerts(t, main, prometheus, etcd, files, ca)
 
 	services := main.CoreV1().Services(annextest.Namespace)
@@ -197,15 +198,57 @@ func TestMonitoring(t *testing.T) {
 	expect.Create(t, services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: service.Name}, Spec: service.Spec})
 	prometheus.waitForAlerts(t)
 
-	expect.NoError(t, cluster.StopAPIServer(t.Context()))
-	prometheus.waitForAlerts(t, "AnnexMainClusterNotReady")
-	expect.NoError(t, cluster.StartAPIServer(t.Context()))
-	prometheus.waitForAlerts(t)
+	checkLog(t, annex, "The main cluster", func() {
+		expect.NoError(t, cluster.StopAPIServer(t.Context()))
+		prometheus.waitForAlerts(t, "AnnexMainClusterNotReady")
+		prometheus.waitFor(t, `max_over_time(annex_main_cluster_ready[20s]) == 0`)
+		expect.NoError(t, cluster.StartAPIServer(t.Context()))
+		prometheus.waitForAlerts(t)
+	})
 
 	migrate(t, direct, "widgets", "nowhere", hostingv1alpha1.MigrationSwitchAutomatic)
 	prometheus.waitForAlerts(t, "AnnexMigrationFailed")
 	expect.NoError(t, annex.Shutdown())
 	prometheus.waitForAlerts(t, "AnnexMigrationFailed", "AnnexDown")
+}
+
+// behindBalancer returns a kubeconfig with annex's login to a main cluster behind a balancer, which resets connections while
+// the main cluster is down: libraries log that, and a refused connection they do not.
+func behindBalancer(t *testing.T, cluster *maincluster.Cluster) string {
+	t.Helper()
+	balancer, err := maincluster.NewLoadBalancer(maincluster.LoadBalancerOptions{})
+	expect.NoError(t, err)
+	t.Cleanup(func() { expect.Succeeds(t, balancer.Close()) })
+	balancer.Add(strings.TrimPrefix(cluster.URL, "https://"))
+	path, err := cluster.KubeconfigFor("system:serviceaccount:" + annextest.Namespace + ":" + annextest.ServiceAccount)
+	expect.NoError(t, err)
+	content, err := os.ReadFile(path)
+	expect.NoError(t, err)
+	content = bytes.ReplaceAll(content, []byte(cluster.URL), []byte("https://"+balancer.Address()))
+	expect.NoError(t, os.WriteFile(path, content, 0o600))
+	return path
+}
+
+// maxOthers bounds the entries in the log about an outage beside the first and the last: errors before annex knows what they
+// have in common.
+const maxOthers = 6
+
+// checkLog fails unless annex logs the begin and the end of an outage once, and little else.
+func checkLog(t *testing.T, annex *annextest.Annex, what string, outage func()) {
+	t.Helper()
+	before := len(annex.Process.Stderr())
+	outage()
+	log := ""
+	poll.UntilDone(t, what+" is ready again in the log", func() (bool, string) {
+		log = annex.Process.Stderr()[before:]
+		return strings.Contains(log, what+" is ready again"), log
+	})
+	begins, ends := strings.Count(log, what+" is not ready"), strings.Count(log, what+" is ready again")
+	others := strings.Count(log, "\n") - begins - ends
+	t.Logf("%d other entries during an outage:\n%s", others, log)
+	if begins != 1 || ends != 1 || others > maxOthers {
+		t.Errorf("%d entries say that an outage begins, %d that it ends, want one each and at most %d others:\n%s", begins, ends, maxOthers, log)
+	}
 }
 
 // checkCertificateAlerts lets the certificates of the Store west and of annex expire in days, and provides one that does
@@ -230,7 +273,7 @@ func checkCertificateAlerts(t *testing.T, main kubernetes.Interface, p *promethe
 }
 
 // checkStoreAlerts fills the Store west, damages an object in it, and stops it while a resource is to move there.
-func checkStoreAlerts(t *testing.T, annex *clients.Clients, p *prometheus, etcd *etcdcluster.Cluster) {
+func checkStoreAlerts(t *testing.T, server *annextest.Annex, annex *clients.Clients, p *prometheus, etcd *etcdcluster.Cluster) {
 	t.Helper()
 	client := etcd.Client(t)
 	etcd.Fill(t, "/others")
@@ -258,12 +301,15 @@ func checkStoreAlerts(t *testing.T, annex *clients.Clients, p *prometheus, etcd 
 	expect.NoError(t, err)
 	p.waitForAlerts(t)
 
-	etcd.Members[0].Stop(t)
-	migrate(t, annex, "gadgets", "west", hostingv1alpha1.MigrationSwitchAutomatic)
-	p.waitForAlerts(t, "AnnexStoreUnavailable", "AnnexStoreEndpointsDown", "AnnexMigrationRetrying")
-	p.waitForServerErrors(t, func() { _, _ = widgets.List(t.Context(), metav1.ListOptions{}) }, 1)
-	etcd.Members[0].Start(t)
-	p.waitForAlerts(t)
+	checkLog(t, server, "The store", func() {
+		etcd.Members[0].Stop(t)
+		migrate(t, annex, "gadgets", "west", hostingv1alpha1.MigrationSwitchAutomatic)
+		p.waitForAlerts(t, "AnnexStoreUnavailable", "AnnexStoreEndpointsDown", "AnnexMigrationRetrying")
+		p.waitForServerErrors(t, func() { _, _ = widgets.List(t.Context(), metav1.ListOptions{}) }, 1)
+		p.waitFor(t, `max_over_time(annex_store_available{store="west"}[20s]) == 0`)
+		etcd.Members[0].Start(t)
+		p.waitForAlerts(t)
+	})
 	p.waitForServerErrors(t, func() {}, 0)
 }
 
