@@ -748,7 +748,7 @@ var rules = []rule{
 		packages: "pkg/test/...",
 		duty:     "Test suites and their helpers; the end-to-end suites use processes, not packages of the server.",
 		ours:     []string{"pkg/test/...", "pkg/apis/...", "pkg/generated/...", "pkg/storage/layer/compression", "pkg/storage/etcd/embeddedetcd"},
-		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "github.com/google/go-cmp/cmp", "sigs.k8s.io/yaml"}, clients...),
+		others:   append([]string{"k8s.io/apiextensions-apiserver/...", "github.com/google/go-cmp/cmp", "github.com/prometheus/client_golang/prometheus/testutil/promlint", "sigs.k8s.io/yaml"}, clients...),
 	},
 	{
 		packages: "hack/demo",

@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -166,7 +167,8 @@ func TestMonitoring(t *testing.T) {
 	cluster := maincluster.StartForTest(t, noControllers)
 	files, ca := newMount(t), newCA(t, "provided")
 	files.replace(t, ca, ca)
-	flags := append(files.flags(), "--main-kubeconfig="+behindBalancer(t, cluster))
+	volume := newVolume(t)
+	flags := append(files.flags(), "--main-kubeconfig="+behindBalancer(t, cluster), "--data-dir="+volume.dir)
 	annex := annextest.StartProcess(t, cluster, flags...) // annexes in one process share their metrics
 	etcd := etcdcluster.Start(t, etcdcluster.Config{Members: 1, QuotaBytes: 32 << 20})
 	direct, main := clients.For(t, annex.AnnexConfig), kube(t, cluster.Config)
@@ -188,6 +190,8 @@ func TestMonitoring(t *testing.T) {
 	checkDashboards(t, direct, prometheus)
 	prometheus.waitForAlerts(t)
 
+	expect.MetricNames(t, metrics(t, annex))
+	volume.checkAlert(t, prometheus, annex)
 	checkStoreAlerts(t, annex, direct, prometheus, etcd)
 	checkCertificateAlerts(t, main, prometheus, etcd, files, ca)
 
@@ -208,8 +212,52 @@ func TestMonitoring(t *testing.T) {
 
 	migrate(t, direct, "widgets", "nowhere", hostingv1alpha1.MigrationSwitchAutomatic)
 	prometheus.waitForAlerts(t, "AnnexMigrationFailed")
+	prometheus.waitForAlerts(t)
 	expect.NoError(t, annex.Shutdown())
-	prometheus.waitForAlerts(t, "AnnexMigrationFailed", "AnnexDown")
+	prometheus.waitForAlerts(t, "AnnexDown")
+	annex, err := annex.LaunchProcess(t.Context(), volume.dir, append(flags, "--secure-port="+strings.TrimPrefix(annex.Address(), "127.0.0.1:"))...)
+	expect.NoError(t, err)
+	t.Cleanup(func() { annex.Stop(t) })
+	prometheus.waitForAlerts(t)
+}
+
+// volume is a small volume for annex's data, or a folder if this test may not mount one.
+type volume struct {
+	dir     string
+	mounted bool
+}
+
+func newVolume(t *testing.T) *volume {
+	t.Helper()
+	dir := t.TempDir()
+	// etcd allocates two files of 64 MB.
+	output, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=400m,mode=0700", "tmpfs", dir).CombinedOutput()
+	if err != nil {
+		t.Logf("AnnexDiskAlmostFull is not tested without a volume: %v: %s", err, output)
+		return &volume{dir: dir}
+	}
+	t.Cleanup(func() { expect.Succeeds(t, exec.Command("umount", dir).Run()) })
+	return &volume{dir: dir, mounted: true}
+}
+
+// checkAlert leaves half as much space as the etcd inside annex needs for a defragmentation. annex takes no writes then.
+func (v *volume) checkAlert(t *testing.T, p *prometheus, annex *annextest.Annex) {
+	t.Helper()
+	if !v.mounted {
+		return
+	}
+	var size float64
+	for line := range strings.Lines(metrics(t, annex)) {
+		_, _ = fmt.Sscanf(line, `annex_store_size_bytes{store="default"} %g`, &size) // other lines do not match
+	}
+	var stat syscall.Statfs_t
+	expect.NoError(t, syscall.Statfs(v.dir, &stat))
+	free := int64(stat.Bavail) * int64(stat.Bsize) //nolint:unconvert // the types differ between systems
+	filler := filepath.Join(v.dir, "filler")
+	expect.NoError(t, os.WriteFile(filler, make([]byte, free-int64(size)/2), 0o600))
+	p.waitForAlerts(t, "AnnexDiskAlmostFull", "AnnexStoreNotWritable")
+	expect.NoError(t, os.Remove(filler))
+	p.waitForAlerts(t)
 }
 
 // behindBalancer returns a kubeconfig with annex's login to a main cluster behind a balancer, which resets connections while
@@ -361,9 +409,9 @@ type prometheus struct{ address string }
 // delays matches the delays of rules.
 var delays = regexp.MustCompile(`(?m)^ *for: .*\n`)
 
-// withoutDelay returns rules without delays, and with a window of seconds for rates.
+// withoutDelay returns rules without delays, and with windows of seconds.
 func withoutDelay(rules []byte) []byte {
-	return bytes.ReplaceAll(delays.ReplaceAll(rules, nil), []byte("[5m]"), []byte("[10s]"))
+	return []byte(strings.NewReplacer("[5m]", "[10s]", "[1h]", "[30s]").Replace(delays.ReplaceAllString(string(rules), "")))
 }
 
 // startPrometheus lets a Prometheus scrape annex with a login.
