@@ -45,8 +45,8 @@ func (r *repeats) handle(ctx context.Context, err error, message string, keysAnd
 	}
 }
 
-// random matches the parameters of a watch and the port of a client, which differ each time.
-var random = regexp.MustCompile(`(timeout|timeoutSeconds|resourceVersion)=[^&"\s]*|:\d+->`)
+// random matches the parameters of a watch, the port of a client, and what identifies a request, which differ each time.
+var random = regexp.MustCompile(`(timeout|timeoutSeconds|resourceVersion)=[^&"\s]*|:\d+->|(auditID|timeElapsed)="[^"]*"`)
 
 func (r *repeats) isRepeated(text string, now time.Time) bool {
 	if maincluster.RepeatsOutage(text) {
