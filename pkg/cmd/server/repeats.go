@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"hash/maphash"
 	"regexp"
 	"sync"
 	"time"
@@ -34,8 +35,9 @@ func limitRepeats() *repeats {
 type repeats struct {
 	next utilruntime.ErrorHandler
 
-	mu     sync.Mutex
-	logged map[string]time.Time
+	mu sync.Mutex
+	// logged has the hashes of errors: a request can make one with an address of a megabyte.
+	logged map[uint64]time.Time
 }
 
 func (r *repeats) handle(ctx context.Context, err error, message string, keysAndValues ...any) {
@@ -48,19 +50,21 @@ func (r *repeats) handle(ctx context.Context, err error, message string, keysAnd
 // random matches the parameters of a watch, the port of a client, and what identifies a request, which differ each time.
 var random = regexp.MustCompile(`(timeout|timeoutSeconds|resourceVersion)=[^&"\s]*|:\d+->|(auditID|timeElapsed)="[^"]*"`)
 
+var seed = maphash.MakeSeed()
+
 func (r *repeats) isRepeated(text string, now time.Time) bool {
 	if maincluster.RepeatsOutage(text) {
 		return true // it is logged if it outlasts the outage
 	}
-	text = random.ReplaceAllString(text, "")
+	key := maphash.String(seed, random.ReplaceAllString(text, ""))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if last, found := r.logged[text]; found && now.Sub(last) < repeatInterval {
+	if last, found := r.logged[key]; found && now.Sub(last) < repeatInterval {
 		return true
 	}
 	if r.logged == nil || len(r.logged) >= maxRepeats {
-		r.logged = map[string]time.Time{}
+		r.logged = map[uint64]time.Time{}
 	}
-	r.logged[text] = now
+	r.logged[key] = now
 	return false
 }
