@@ -198,7 +198,11 @@ validations:
 		answer := try("carol")
 		return answer.Code == http.StatusForbidden && strings.Contains(answer.String(), "carol may not see secrets"), answer.String()
 	})
-	try("dave").Expect(t, http.StatusCreated, "dave, with rights")
+	// The rights of one user may be in force before another's.
+	poll.UntilDone(t, "dave, with rights, is not", func() (bool, string) {
+		answer := try("dave")
+		return answer.Code == http.StatusCreated, answer.String()
+	})
 }
 
 // grantCore gives a user all verbs on resources in a namespace.
