@@ -49,7 +49,7 @@ func TestRefusesToStart(t *testing.T) {
 	expect.NoError(t, err)
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
-	down := "http://" + freeport.ForTest(t)
+	down := "http://" + freeport.Refusing(t)
 	tooOld := startOldEtcd(t)
 	expired := writePair(t, time.Now().Add(-time.Hour))
 	valid := writePair(t, time.Now().Add(time.Hour))

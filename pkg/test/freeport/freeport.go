@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"syscall"
 	"testing"
 )
 
@@ -43,6 +44,26 @@ func ForTest(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return Address(port)
+}
+
+// Refusing returns an address of 127.0.0.1 that refuses connections until the test ends. Its port is bound, so that no other
+// server gets it, as it could get the port of a server that was closed.
+func Refusing(t testing.TB) string {
+	t.Helper()
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatalf("open a socket: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(socket) })
+	syscall.CloseOnExec(socket)
+	if err := syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatalf("bind a port of 127.0.0.1: %v", err)
+	}
+	bound, err := syscall.Getsockname(socket)
+	if err != nil {
+		t.Fatalf("read the port of a socket: %v", err)
+	}
+	return Address(bound.(*syscall.SockaddrInet4).Port)
 }
 
 // Address returns the address of a port of 127.0.0.1.

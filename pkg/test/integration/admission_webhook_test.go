@@ -25,6 +25,7 @@ import (
 
 	"github.com/annex-dev/annex/pkg/test/clients"
 	"github.com/annex-dev/annex/pkg/test/expect"
+	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
 
@@ -60,6 +61,11 @@ func newWebhookServer(t *testing.T, answer reviewHandler) *webhookServer {
 // client returns the client configuration of the server.
 func (s *webhookServer) client() admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{URL: new(s.URL + "/review"), CABundle: s.authority}
+}
+
+// unreachable returns the client configuration of a server that is down.
+func unreachable(t *testing.T) admissionregistrationv1.WebhookClientConfig {
+	return admissionregistrationv1.WebhookClientConfig{URL: new("https://" + freeport.Refusing(t) + "/review")}
 }
 
 // requestsFor returns the requests about an object, in order.
@@ -200,11 +206,7 @@ func failures() map[string]failure {
 		"not JSON":       {answer: notJSON, want: []string{"failed calling webhook", "json parse error"}},
 		"internal error": {answer: broken, want: []string{"failed calling webhook", "out of order"}},
 		"invalid patch":  {answer: patchWith(`add it`), want: []string{"undecodable patch", "invalid character 'a'"}, mutating: true},
-		"down": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
-			server := newWebhookServer(t, allow)
-			server.Close()
-			return server.client()
-		}, want: []string{"failed calling webhook", "connection refused"}},
+		"down":           {client: unreachable, want: []string{"failed calling webhook", "connection refused"}},
 		"untrusted certificate": {client: func(t *testing.T) admissionregistrationv1.WebhookClientConfig {
 			client := newWebhookServer(t, allow).client()
 			client.CABundle = certificatePEM(newAuthority(t).certificate)

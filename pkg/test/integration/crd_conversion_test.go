@@ -154,7 +154,7 @@ func TestConversionWebhookFailures(t *testing.T) {
 		}
 	}
 	down := convertAddresses.Start(t)
-	down.ClientConfig.URL = new("https://" + freeport.ForTest(t))
+	down.ClientConfig.URL = new("https://" + freeport.Refusing(t))
 	untrusted := convertAddresses.Start(t)
 	untrusted.ClientConfig.CABundle = nil
 	service := &apiextensionsv1.WebhookConversion{

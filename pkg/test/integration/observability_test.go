@@ -152,7 +152,7 @@ func TestTracingSampling(t *testing.T) {
 // TestTracingWithoutCollector serves and stops while the collector is down.
 func TestTracingWithoutCollector(t *testing.T) {
 	t.Parallel()
-	a := startAnnex(t, tracingFlag(t, freeport.ForTest(t), 1_000_000))
+	a := startAnnex(t, tracingFlag(t, freeport.Refusing(t), 1_000_000))
 	a.createConfigMap(t, "default", "c", "text")
 	a.Stop(t)
 }

@@ -296,7 +296,7 @@ func TestCertificates(t *testing.T) {
 		"damaged Secret":     {[]runtime.Object{good}, []runtime.Object{damaged, clusterIP}, "", []want{{LevelFail, "it has the type", "kubectl -n annex-system get secret annex-serving-ca"}, {LevelOK, "not reached", ""}}},
 		"not renewed":        {[]runtime.Object{good}, []runtime.Object{secret}, soon, []want{{LevelOK, "verifies annex", ""}, {LevelFail, `annex's certificate "annex" expires`, "logs"}}},
 		"expired":            {[]runtime.Object{good}, []runtime.Object{secret}, expired, []want{{LevelOK, "verifies annex", ""}, {LevelFail, "has expired and was not renewed", "logs"}}},
-		"server unavailable": {[]runtime.Object{good}, []runtime.Object{secret}, freeport.ForTest(t), []want{{LevelOK, "verifies annex", ""}, {LevelFail, "--annex-server", "logs"}}},
+		"server unavailable": {[]runtime.Object{good}, []runtime.Object{secret}, freeport.Refusing(t), []want{{LevelOK, "verifies annex", ""}, {LevelFail, "--annex-server", "logs"}}},
 		"reached by name":    {[]runtime.Object{good}, []runtime.Object{secret, externalName}, "", []want{{LevelOK, "verifies annex", ""}, {LevelOK, "", ""}}},
 		"no Service to it":   {[]runtime.Object{good}, []runtime.Object{secret}, "", []want{{LevelOK, "verifies annex", ""}, {LevelOK, "its Service cannot be read", ""}}},
 	}

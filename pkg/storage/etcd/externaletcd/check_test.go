@@ -36,7 +36,7 @@ func TestCheckAcceptsThisEtcd(t *testing.T) {
 	plain := startEtcd(t, nil)
 	certs := newCerts(t)
 	secure := startEtcd(t, certs)
-	down := freeport.ForTest(t)
+	down := freeport.Refusing(t)
 	tests := map[string]storagebackend.TransportConfig{
 		"plain":             {ServerList: []string{plain}},
 		"TLS":               {ServerList: []string{secure}, TrustedCAFile: certs.ca, CertFile: certs.cert, KeyFile: certs.key},
@@ -65,7 +65,7 @@ func TestCheckErrors(t *testing.T) {
 	secure := startEtcd(t, certs)
 	web := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(web.Close)
-	down := freeport.ForTest(t)
+	down := freeport.Refusing(t)
 	junk := filepath.Join(t.TempDir(), "junk")
 	expect.NoError(t, os.WriteFile(junk, []byte("junk"), 0o600))
 	tests := map[string]struct {
