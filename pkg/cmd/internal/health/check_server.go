@@ -30,7 +30,13 @@ const showReadiness = "kubectl get --raw '/readyz?verbose'"
 
 // checkServer checks whether annex answers and is ready, and reads its objects.
 func checkServer(ctx context.Context, e *environment) []Finding {
-	answered, err := e.get(ctx, "/version", applicationJSON)
+	var answered *answer
+	took, err := fastest(func() (took time.Duration, err error) {
+		if answered, err = e.get(ctx, "/version", applicationJSON); err != nil {
+			return 0, err
+		}
+		return answered.answered.Sub(answered.sent), nil
+	})
 	var found apimachineryversion.Info
 	if err != nil || answered.status != http.StatusOK || json.Unmarshal(answered.body, &found) != nil {
 		return []Finding{alert("AnnexDown", runbook("AnnexDown"), "%s does not answer: %s", e.server.Address, outcome(answered, err))}
@@ -46,7 +52,7 @@ func checkServer(ctx context.Context, e *environment) []Finding {
 	if e.objects, err = ReadObjects(ctx, e.Annex); err != nil {
 		return []Finding{fail(canI("list", "stores.hosting.annex.dev", ""), "annex's objects cannot be read: %v", err)}
 	}
-	return []Finding{slow(ok("annex %s answers and is ready", e.server.Version), answered.answered.Sub(answered.sent))}
+	return []Finding{slow(ok("annex %s answers and is ready", e.server.Version), took)}
 }
 
 // failedChecks returns the lines of /readyz that report a failure.
@@ -68,6 +74,20 @@ func failedChecks(ready *answer, err error) string {
 
 // slowAnswer is the time after which annex or its main cluster answers too late for its users.
 const slowAnswer = time.Second
+
+// fastest repeats what was too slow up to twice, because the first may have met a busy moment. It returns the shortest time.
+func fastest(read func() (time.Duration, error)) (time.Duration, error) {
+	shortest, err := read()
+	for range 2 {
+		if err != nil || shortest < slowAnswer {
+			break
+		}
+		var took time.Duration
+		took, err = read()
+		shortest = min(shortest, took)
+	}
+	return shortest, err
+}
 
 // slow returns the finding, or a warning if reading what it reports took too long.
 func slow(f Finding, took time.Duration) Finding {

@@ -20,9 +20,12 @@ import (
 // checkThroughMain reads annex's objects as any user of the main cluster would.
 func checkThroughMain(ctx context.Context, e *environment) []Finding {
 	const command = "kubectl get --raw /apis/hosting.annex.dev/v1alpha1/stores"
-	started := e.now()
-	objects, err := ReadObjects(ctx, e.Annex)
-	took := e.now().Sub(started).Round(time.Millisecond)
+	var objects *Objects
+	took, err := fastest(func() (took time.Duration, err error) {
+		started := e.now()
+		objects, err = ReadObjects(ctx, e.Annex)
+		return e.now().Sub(started), err
+	})
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return []Finding{fail(command, "the main cluster reaches annex, which does not trust its front proxy: %v", err)}
@@ -32,7 +35,7 @@ func checkThroughMain(ctx context.Context, e *environment) []Finding {
 		return []Finding{alert("AnnexDown", command, "annex's objects cannot be read through the main cluster: %v", err)}
 	}
 	e.objects = objects
-	return []Finding{slow(ok("%d Stores are read through the main cluster in %s", len(objects.Stores), took), took)}
+	return []Finding{slow(ok("%d Stores are read through the main cluster in %s", len(objects.Stores), took.Round(time.Millisecond)), took)}
 }
 
 // destroying are words of commands that lose data or give up a protection. They are never offered as

@@ -6,6 +6,7 @@ package health
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -34,6 +35,36 @@ func TestThroughMain(t *testing.T) {
 		return true, nil, apierrors.NewServiceUnavailable("annex is down")
 	})
 	compare(t, checkThroughMain(t.Context(), away), []want{{LevelFail, "cannot be read through the main cluster: list Stores: annex is down", "kubectl get --raw"}})
+}
+
+// TestFastest reads again while it is slow, up to three times.
+func TestFastest(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("failed")
+	for name, test := range map[string]struct {
+		took  []time.Duration
+		err   error
+		want  time.Duration
+		reads int
+	}{
+		"fast":        {[]time.Duration{1}, nil, 1, 1},
+		"busy once":   {[]time.Duration{slowAnswer, 2}, nil, 2, 2},
+		"always slow": {[]time.Duration{slowAnswer, slowAnswer + 2, slowAnswer + 1}, nil, slowAnswer, 3},
+		"failed":      {[]time.Duration{slowAnswer}, failed, slowAnswer, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			reads := 0
+			took, err := fastest(func() (time.Duration, error) {
+				reads++
+				return test.took[reads-1], test.err
+			})
+			expect.Equal(t, test.reads, reads, "reads")
+			if took != test.want || !errors.Is(err, test.err) {
+				t.Errorf("it took %s, %v, want %s, %v", took, err, test.want, test.err)
+			}
+		})
+	}
 }
 
 func aggregatedGroups(versions map[string]apidiscoveryv2.DiscoveryFreshness) apidiscoveryv2.APIGroupDiscoveryList {
