@@ -85,6 +85,6 @@ func startSharedAnnex(t *testing.T) *sharedAnnex {
 // launch starts or restarts annex.
 func (s *sharedAnnex) launch() error {
 	var err error
-	s.annex, err = s.installation.Launch(s.dataDir, "--etcd-servers=http://"+s.proxy.Address())
+	s.annex, err = s.installation.Launch(s.dataDir, "--etcd-servers=http://"+s.proxy.Address(), "--max-object-bytes=4Mi")
 	return err
 }
