@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,19 +69,14 @@ func newSearchCommand(out io.Writer) *cobra.Command {
 
 func printFound(out io.Writer, objects []found, wide bool) error {
 	w := output.NewTable(out)
-	const header = "ARCHIVED\tRESOURCE\tNAMESPACE\tNAME"
-	if wide {
-		fmt.Fprintln(w, header+"\tRULE\tUID")
-	} else {
-		fmt.Fprintln(w, header)
-	}
+	t := output.Columns{{"ARCHIVED", true}, {"RESOURCE", true}, {"NAMESPACE", true}, {"NAME", true}, {"RULE", wide}, {"UID", wide}}
+	t.Header(w)
 	for _, of := range objects {
-		object := strings.Join([]string{of.Resource, of.Namespace, of.Name}, "\t")
+		archived := table.Since(of.Archived)
 		if wide {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", of.Archived.Format(time.RFC3339), object, of.Rule, of.UID)
-		} else {
-			fmt.Fprintf(w, "%s\t%s\n", table.Since(of.Archived), object)
+			archived = of.Archived.Format(time.RFC3339)
 		}
+		t.Row(w, archived, of.Resource, of.Namespace, of.Name, of.Rule, of.UID)
 	}
 	return w.Flush()
 }

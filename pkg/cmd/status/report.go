@@ -245,29 +245,29 @@ func (r *report) printGroups(w io.Writer, wide bool) {
 	}
 	aggregated := slices.ContainsFunc(r.Groups, func(g group) bool { return g.Published != nil })
 	// PUBLISHED counts the resources too.
-	t := columns{{"GROUP", true}, {"RESOURCES", wide || !aggregated}, {"OBJECTS", true}, {"BYTES", true}, {"STORED", true}, {"CACHED", wide}, {"STORES", true}, {"PUBLISHED", aggregated}}
-	t.header(w)
+	t := output.Columns{{"GROUP", true}, {"RESOURCES", wide || !aggregated}, {"OBJECTS", true}, {"BYTES", true}, {"STORED", true}, {"CACHED", wide}, {"STORES", true}, {"PUBLISHED", aggregated}}
+	t.Header(w)
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		published := 0
 		if g.Published != nil {
 			published = *g.Published
 		}
-		t.row(w, g.Name, g.Resources, g.Objects, table.Bytes(g.Bytes), table.Bytes(g.Stored), table.Bytes(g.Cached), strings.Join(g.Stores, ","), fmt.Sprintf("%d of %d", published, g.Resources))
+		t.Row(w, g.Name, g.Resources, g.Objects, table.Bytes(g.Bytes), table.Bytes(g.Stored), table.Bytes(g.Cached), strings.Join(g.Stores, ","), fmt.Sprintf("%d of %d", published, g.Resources))
 	}
 	fmt.Fprintln(w)
 }
 
 func (r *report) printStores(w io.Writer, wide bool) {
-	t := columns{{"STORE", true}, {"READY", true}, {"MEMBERS", true}, {"RESOURCES", wide}, {"OBJECTS", true}, {"IN USE", true}, {"SIZE", wide}, {"QUOTA", true}, {"BACKUP", true}, {"VERSION", wide}}
-	t.header(w)
+	t := output.Columns{{"STORE", true}, {"READY", true}, {"MEMBERS", true}, {"RESOURCES", wide}, {"OBJECTS", true}, {"IN USE", true}, {"SIZE", wide}, {"QUOTA", true}, {"BACKUP", true}, {"VERSION", wide}}
+	t.Header(w)
 	for i := range r.Stores {
 		s := &r.Stores[i]
 		backup := table.None
 		if s.LastBackup != nil {
 			backup = table.Since(s.LastBackup.Time)
 		}
-		t.row(w, s.Name, s.Ready, fmt.Sprintf("%d of %d", s.ReadyMembers, s.Members), s.Resources, s.Objects, s.InUse, s.Size, s.Quota, backup, s.Version)
+		t.Row(w, s.Name, s.Ready, fmt.Sprintf("%d of %d", s.ReadyMembers, s.Members), s.Resources, s.Objects, s.InUse, s.Size, s.Quota, backup, s.Version)
 	}
 	fmt.Fprintln(w)
 }
@@ -276,11 +276,11 @@ func (r *report) printMigrations(w io.Writer, wide bool) {
 	if len(r.Migrations) == 0 {
 		return
 	}
-	t := columns{{"MIGRATION", true}, {"RESOURCE", wide}, {"FROM", wide}, {"TO", true}, {"PHASE", true}, {"OBJECTS", wide}, {"COPIED", true}, {"AGE", true}}
-	t.header(w)
+	t := output.Columns{{"MIGRATION", true}, {"RESOURCE", wide}, {"FROM", wide}, {"TO", true}, {"PHASE", true}, {"OBJECTS", wide}, {"COPIED", true}, {"AGE", true}}
+	t.Header(w)
 	for i := range r.Migrations {
 		m := &r.Migrations[i]
-		t.row(w, m.Name, m.Moved, m.From, m.To, m.Phase, m.Objects, m.percent, table.Since(m.Created.Time))
+		t.Row(w, m.Name, m.Moved, m.From, m.To, m.Phase, m.Objects, m.percent, table.Since(m.Created.Time))
 	}
 	fmt.Fprintln(w)
 }
@@ -289,35 +289,11 @@ func (r *report) printStaticSources(w io.Writer) {
 	if len(r.StaticSources) == 0 {
 		return
 	}
-	t := columns{{"STATIC SOURCE", true}, {"LOCATION", true}, {"READ", true}, {"APPLIED", true}, {"ORPHANED", true}}
-	t.header(w)
+	t := output.Columns{{"STATIC SOURCE", true}, {"LOCATION", true}, {"READ", true}, {"APPLIED", true}, {"ORPHANED", true}}
+	t.Header(w)
 	for i := range r.StaticSources {
 		s := &r.StaticSources[i]
-		t.row(w, s.Name, table.OrNone(s.Location), s.Read, fmt.Sprintf("%d of %d", s.Applied, s.Objects), s.Orphaned)
+		t.Row(w, s.Name, table.OrNone(s.Location), s.Read, fmt.Sprintf("%d of %d", s.Applied, s.Objects), s.Orphaned)
 	}
 	fmt.Fprintln(w)
-}
-
-// columns are those of a table, of which some are not shown.
-type columns []struct {
-	name  string
-	shown bool
-}
-
-func (c columns) header(w io.Writer) {
-	names := make([]any, len(c))
-	for i := range c {
-		names[i] = c[i].name
-	}
-	c.row(w, names...)
-}
-
-func (c columns) row(w io.Writer, cells ...any) {
-	var shown []string
-	for i, cell := range cells {
-		if c[i].shown {
-			shown = append(shown, fmt.Sprint(cell))
-		}
-	}
-	fmt.Fprintln(w, strings.Join(shown, "\t"))
 }

@@ -129,8 +129,8 @@ func rowOf(of *hostingv1alpha1.HostedResource, loads map[schema.GroupResource]lo
 
 func printTop(out io.Writer, rows []row, wide bool) error {
 	w := output.NewTable(out)
-	t := columns{{"RESOURCE", true}, {"STORE", wide}, {"OBJECTS", true}, {"BYTES", true}, {"STORED", wide}, {"CACHED", true}, {"REQ/S", true}, {"WATCHES", true}}
-	t.header(w)
+	t := output.Columns{{"RESOURCE", true}, {"STORE", wide}, {"OBJECTS", true}, {"BYTES", true}, {"STORED", wide}, {"CACHED", true}, {"REQ/S", true}, {"WATCHES", true}}
+	t.Header(w)
 	number := func(format string, n *float64) string {
 		if n == nil {
 			return table.Dash
@@ -139,7 +139,7 @@ func printTop(out io.Writer, rows []row, wide bool) error {
 	}
 	for i := range rows {
 		r := &rows[i]
-		t.row(w, r.Resource, table.OrNone(r.Store), r.Objects, table.Bytes(r.Bytes), table.Bytes(r.Stored), table.Bytes(r.Cached), number("%.1f", r.Requests), number("%.0f", r.Watches))
+		t.Row(w, r.Resource, table.OrNone(r.Store), r.Objects, table.Bytes(r.Bytes), table.Bytes(r.Stored), table.Bytes(r.Cached), number("%.1f", r.Requests), number("%.0f", r.Watches))
 	}
 	return w.Flush()
 }

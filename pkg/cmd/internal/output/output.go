@@ -21,6 +21,32 @@ import (
 // NewTable returns a writer of aligned columns. Tabs separate the cells.
 func NewTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 3, ' ', 0) }
 
+// Columns are the columns of a table, of which some are not shown.
+type Columns []struct {
+	Name  string
+	Shown bool
+}
+
+// Header writes the names of the columns to a writer of NewTable.
+func (c Columns) Header(w io.Writer) {
+	names := make([]any, len(c))
+	for i := range c {
+		names[i] = c[i].Name
+	}
+	c.Row(w, names...)
+}
+
+// Row writes a row. It has a cell for each column, also for those that are not shown.
+func (c Columns) Row(w io.Writer, cells ...any) {
+	var shown []string
+	for i, cell := range cells {
+		if c[i].Shown {
+			shown = append(shown, fmt.Sprint(cell))
+		}
+	}
+	fmt.Fprintln(w, strings.Join(shown, "\t"))
+}
+
 // Count returns a number with its unit in the singular or plural.
 func Count(n int64, unit string) string {
 	if n == 1 {
