@@ -74,14 +74,14 @@ func checkLeader(ctx context.Context, e *environment) []Finding {
 	}
 	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
 	if holder == "" {
-		return []Finding{fail(e.logs(), "no replica runs the controllers: the last one has given up the Lease %s/%s", e.Service.Namespace, name)}
+		return []Finding{alert("AnnexNoLeader", e.logs(), "no replica runs the controllers: the last one has given up the Lease %s/%s", e.Service.Namespace, name)}
 	}
 	if lease.Spec.RenewTime == nil {
-		return []Finding{fail(e.logs(), "%s has never renewed the Lease %s/%s", holder, e.Service.Namespace, name)}
+		return []Finding{alert("AnnexNoLeader", e.logs(), "%s has never renewed the Lease %s/%s", holder, e.Service.Namespace, name)}
 	}
 	age := e.now().Sub(lease.Spec.RenewTime.Time)
 	if valid := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second; age > valid {
-		return []Finding{fail(e.logs(), "no replica runs the controllers: %s has not renewed its Lease for %s", holder, age.Round(time.Second))}
+		return []Finding{alert("AnnexNoLeader", e.logs(), "no replica runs the controllers: %s has not renewed its Lease for %s", holder, age.Round(time.Second))}
 	}
 	e.server.Leader, e.server.Version = holder, lease.Labels[version.Label]
 	return []Finding{ok("%s runs the controllers", holder)}

@@ -76,6 +76,7 @@ func (e *environment) orSkip(err error, f Finding) Finding {
 var alerts = map[string]Level{
 	"AnnexDown":                        LevelFail,
 	"AnnexMainClusterNotReady":         LevelFail,
+	"AnnexNoLeader":                    LevelFail,
 	"AnnexStoreUnavailable":            LevelFail,
 	"AnnexStoreNotWritable":            LevelFail,
 	"AnnexStoreAlmostFull":             LevelWarn,

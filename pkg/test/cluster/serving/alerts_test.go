@@ -83,6 +83,7 @@ var alertSeries = map[string]struct {
 }{
 	"AnnexDown":                {map[string]string{`up{job="annex"}`: "1 0x20"}, 6},
 	"AnnexMainClusterNotReady": {map[string]string{"annex_main_cluster_ready": "1 0x20"}, 6},
+	"AnnexNoLeader":            {map[string]string{`leader_election_master_status{name="annex-controllers",instance="a"}`: "1 0x20", `leader_election_master_status{name="annex-controllers",instance="b"}`: "0x20"}, 6},
 	"AnnexStoreUnavailable":    {map[string]string{`annex_store_available{store="west"}`: "1 0x20"}, 6},
 	"AnnexStoreNotWritable":    {map[string]string{`annex_store_writable{store="west"}`: "1 0x20", `annex_store_available{store="west"}`: "1x20"}, 6},
 	"AnnexStoreAlmostFull":     {map[string]string{`annex_store_size_in_use_bytes{store="west"}`: "79 81x30", `annex_store_quota_bytes{store="west"}`: "100x30"}, 16},
@@ -202,6 +203,8 @@ func TestMonitoring(t *testing.T) {
 	expect.Create(t, services, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: service.Name}, Spec: service.Spec})
 	prometheus.waitForAlerts(t)
 
+	checkLeaderAlert(t, main, prometheus)
+
 	checkLog(t, annex, "The main cluster", func() {
 		expect.NoError(t, cluster.StopAPIServer(t.Context()))
 		prometheus.waitForAlerts(t, "AnnexMainClusterNotReady")
@@ -310,6 +313,19 @@ func checkLog(t *testing.T, annex *annextest.Annex, what string, outage func()) 
 			t.Errorf("%d entries say that an outage begins with %q", entries, reason)
 		}
 	}
+}
+
+// checkLeaderAlert lets another process hold the Lease of the controllers.
+func checkLeaderAlert(t *testing.T, main kubernetes.Interface, p *prometheus) {
+	t.Helper()
+	leases := main.CoordinationV1().Leases(annextest.Namespace)
+	hold := func(holder string, seconds int) {
+		expect.Patch(t, leases, "annex-controllers", fmt.Sprintf(`{"spec": {"holderIdentity": %q, "leaseDurationSeconds": %d}}`, holder, seconds))
+	}
+	hold("another", 3600)
+	p.waitForAlerts(t, "AnnexNoLeader")
+	hold("", 1)
+	p.waitForAlerts(t)
 }
 
 // checkCertificateAlerts lets the certificates of the Store west and of annex expire in days, and provides one that does
