@@ -100,7 +100,7 @@ func newReport(found *health.Report) *report {
 		Server: found.Server, NeedsAttention: attention, Groups: groupsOf(objects.Resources), known: found.Objects != nil,
 		Stores: []store{}, Migrations: []migration{}, StaticSources: []staticSource{},
 	}
-	r.Healthy = r.problems() == 0
+	r.Healthy = health.Failed(attention) == 0
 	for i := range objects.Stores {
 		r.Stores = append(r.Stores, storeOf(&objects.Stores[i]))
 	}
@@ -116,17 +116,6 @@ func newReport(found *health.Report) *report {
 		})
 	}
 	return r
-}
-
-// problems counts the findings that are not just information.
-func (r *report) problems() int {
-	count := 0
-	for _, f := range r.NeedsAttention {
-		if f.Level != health.LevelInfo {
-			count++
-		}
-	}
-	return count
 }
 
 func groupsOf(resources []hostingv1alpha1.HostedResource) []group {

@@ -40,8 +40,8 @@ func NewCommand(out io.Writer) *cobra.Command {
 		Short: "Show annex, the groups that it serves, its Stores, moves under way, and what needs attention",
 		Long: "Show annex and its main cluster, the groups that annex serves and the Stores that hold them, Migrations under\n" +
 			"way, StaticSources, and what needs attention, with what to do. It changes nothing, and exits with 1 if there is\n" +
-			"a problem: a line with warn or FAIL. Lines with info wait for a decision. The command doctor checks more of what\n" +
-			"is between a main cluster and annex.",
+			"a line with FAIL. Lines with warn are of problems without effect yet, and lines with info wait for a decision.\n" +
+			"The command doctor checks more of what is between a main cluster and annex.",
 		Example: "  kubectl annex status\n" +
 			"  # Until interrupted:\n" +
 			"  kubectl annex status --watch\n" +
@@ -79,16 +79,16 @@ func (o *statusOptions) run(ctx context.Context) error {
 	if _, err := o.out.Write(shown.text); err != nil {
 		return fmt.Errorf("print the status: %w", err)
 	}
-	if shown.problems > 0 {
-		return fmt.Errorf("%s", output.Count(int64(shown.problems), "problem")+" found")
+	if shown.failed > 0 {
+		return fmt.Errorf("%s found", output.Count(int64(shown.failed), "problem"))
 	}
 	return nil
 }
 
 // view is a status as it is printed.
 type view struct {
-	text     []byte
-	problems int
+	text   []byte
+	failed int
 	// content has no ages, which change all the time.
 	content []byte
 }
@@ -108,7 +108,7 @@ func (o *statusOptions) read(ctx context.Context, clients *login.Clients, scope 
 	if err != nil {
 		return nil, fmt.Errorf("encode the status: %w", err)
 	}
-	return &view{text.Bytes(), r.problems(), content}, nil
+	return &view{text.Bytes(), health.Failed(r.NeedsAttention), content}, nil
 }
 
 // follow prints the status after each change until ctx is done. A terminal shows the last one only.

@@ -244,11 +244,11 @@ func TestFitTerminal(t *testing.T) {
 // TestReportForPrograms holds the fields that scripts use.
 func TestReportForPrograms(t *testing.T) {
 	t.Parallel()
-	content, err := json.Marshal(newReport(&health.Report{Findings: []health.Finding{{Check: "stores", Level: health.LevelWarn, Message: "m", Alert: "AnnexStoreAlmostFull"}}}))
+	content, err := json.Marshal(newReport(&health.Report{Findings: []health.Finding{{Check: "stores", Level: health.LevelFail, Message: "m", Alert: "AnnexStoreNotWritable"}}}))
 	expect.NoError(t, err)
-	expect.Equal(t, `{"server":{"address":""},"healthy":false,"needsAttention":[{"check":"stores","status":"warn","message":"m","alert":"AnnexStoreAlmostFull"}],`+
+	expect.Equal(t, `{"server":{"address":""},"healthy":false,"needsAttention":[{"check":"stores","status":"FAIL","message":"m","alert":"AnnexStoreNotWritable"}],`+
 		`"groups":[],"stores":[],"migrations":[],"staticSources":[]}`, string(content))
-	content, err = json.Marshal(newReport(&health.Report{Findings: []health.Finding{{Check: "stores", Level: health.LevelInfo}}}))
+	content, err = json.Marshal(newReport(&health.Report{Findings: []health.Finding{{Check: "stores", Level: health.LevelWarn}}}))
 	expect.NoError(t, err)
 	expect.Contains(t, string(content), `"healthy":true`)
 	used := hosted("widgets.example.com", "fast", 2)
