@@ -60,9 +60,11 @@ build: ## Build bin/annex and the kubectl plugin bin/kubectl-annex, with its com
 	@ln -sf annex bin/kubectl-annex
 	@ln -sf annex bin/kubectl_complete-annex
 
+# make run FLAGS=--secure-port=8443
+FLAGS ?=
 .PHONY: run
 run: build ## Build and serve from .annex/ on 127.0.0.1:7443 until interrupted.
-	bin/annex serve
+	bin/annex serve $(FLAGS)
 
 .PHONY: main-cluster
 main-cluster: cluster-programs ## Run a Kubernetes control plane until interrupted.
@@ -108,6 +110,10 @@ PREVIOUS ?= $(shell git describe --tags --abbrev=0 --match 'v*' HEAD^ 2>/dev/nul
 .PHONY: test-skew
 test-skew: build etcd bin/previous/annex ## Test annex together with the previous release.
 	@go run ./hack/testrun skew
+
+.PHONY: test-release
+test-release: ## Make a release twice, from clones of the last commit, and compare them.
+	@go run ./hack/testrun release
 
 .PHONY: bin/previous/annex
 bin/previous/annex:

@@ -3,14 +3,15 @@
 # Copyright The annex Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs annex like the image of hack/release and artifacts/deploy, without a container
-# engine: the static binary in a read-only root, as user 65532 without capabilities, with
-# one writable volume that has the owner and mode set by fsGroup. Needs root and
-# unshare(1) for mounts, which are private to the script.
+# Runs a release's annex like its image and artifacts/deploy, without a container engine: in a
+# read-only root, as user 65532 without capabilities, with one writable volume that has the owner
+# and mode set by fsGroup. Needs root and unshare(1) for mounts, which are private to the script.
+#
+#   verify-image.sh PROGRAM
 
 set -o errexit -o nounset -o pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+program="$1"
 
 if [[ "$(id -u)" != 0 ]]; then
     echo "verify-image: skipped: needs root for chroot and mounts" >&2
@@ -23,8 +24,7 @@ chmod 755 "${scratch}"
 root="${scratch}/root"
 mkdir -p "${root}/var/lib/annex" "${root}/proc"
 
-echo "verify-image: building the static binary"
-CGO_ENABLED=0 go build -ldflags '-s -w' -o "${root}/annex" .
+cp "${program}" "${root}/annex"
 
 cat > "${scratch}/run" <<'EOF'
 set -o errexit -o nounset

@@ -74,6 +74,12 @@ var levels = []level{
 		packages: fixed("./pkg/test/skew"),
 	},
 	{
+		name:     "release",
+		covers:   "a release, made twice",
+		flags:    []string{"-tags=release", "-timeout=0"},
+		packages: fixed("./pkg/test/release"),
+	},
+	{
 		name:     "race-all",
 		covers:   "all unit tests that run in seconds, under the race detector; a part of make test-long",
 		flags:    []string{"-race", "-shuffle=on", "-skip=^TestTorture$", "-timeout=60m"},

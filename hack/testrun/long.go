@@ -25,7 +25,7 @@ type part struct {
 }
 
 // runLong runs each random test for a duration, all fuzz targets together for another one, the tests with the
-// previous release and Kubernetes' own. It goes on after a failure.
+// previous release, a release and Kubernetes' own. It goes on after a failure.
 func runLong(ctx context.Context, text string) error {
 	duration, err := time.ParseDuration(text)
 	if err != nil {
@@ -56,6 +56,7 @@ func runLong(ctx context.Context, text string) error {
 	parts = append(parts,
 		part{"unit tests under the race detector", []string{"go", "run", "./hack/testrun", "race-all"}},
 		part{"annex beside its previous release", []string{"make", "test-skew"}},
+		part{"a release", []string{"make", "test-release"}},
 		part{"Kubernetes' own tests", []string{"go", "run", "./pkg/test/upstream"}})
 	return runParts(ctx, parts)
 }

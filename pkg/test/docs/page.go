@@ -14,11 +14,11 @@
 //     the output matches. What follows a question, such as `Continue? [y/N] y`, is typed.
 //   - A block of any other language is written to the file that the paragraph above names last,
 //     in backquotes. Without a file name it is ignored.
-//   - `annex serve` runs in the background, as in another terminal: the next command is typed when
-//     annex is ready. A second `annex serve` stops the first, as Ctrl-C does.
+//   - `annex serve` and `make run` run in the background, as in another terminal: the next command is
+//     typed when annex is ready. A second `annex serve` stops the first, as Ctrl-C does.
 //
-// The shell starts in an empty folder that is its home. Port 7443, and every other port of
-// 127.0.0.1 above 999, is replaced by a free port.
+// The shell starts in an empty folder that is its home, and /home/me in pages. Port 7443, and every
+// other port of 127.0.0.1 above 999, is replaced by a free port.
 package docs
 
 import (
@@ -42,7 +42,10 @@ type step struct {
 }
 
 // serves reports whether the step starts annex successfully.
-func (s step) serves() bool { return s.startsAnnex() && !s.fails() }
+func (s step) serves() bool { return (s.startsAnnex() || s.runs()) && !s.fails() }
+
+// runs reports whether the step builds annex in a clone, and starts it.
+func (s step) runs() bool { return s.Text == "make run" }
 
 func (s step) startsAnnex() bool {
 	return s.File == "" && (strings.HasPrefix(s.Text, "annex serve ") || s.Text == "annex serve")

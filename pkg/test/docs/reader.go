@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,9 +21,6 @@ import (
 	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
 )
-
-// stepTimeout is generous: a machine that runs tests is busy, and some commands move a group.
-const stepTimeout = 5 * time.Minute
 
 // pagePorts match the ports of annex and of etcds.
 var pagePorts = regexp.MustCompile(`\b(127\.0\.0\.1|annex-system/annex):(\d{4,5})\b`)
@@ -33,8 +31,11 @@ const annexPort = "7443"
 type Reader struct {
 	shell *shell
 	// ports maps ports of the pages to free ones.
-	ports  map[string]string
-	serves bool
+	ports map[string]string
+	// annex is the step that started annex, which runs.
+	annex *step
+	// Timeout bounds each step. It is generous: a machine that runs tests is busy, and some commands move a group.
+	Timeout time.Duration
 }
 
 // NewReader returns a Reader in a folder of its own. The given folders come first in PATH. Call Stop at the end.
@@ -47,7 +48,7 @@ func NewReader(t *testing.T, path ...string) *Reader {
 	sh, err := startShell(t.Context(), dir, t.TempDir(), path)
 	expect.NoError(t, err)
 	t.Cleanup(sh.close)
-	return &Reader{shell: sh, ports: map[string]string{}}
+	return &Reader{shell: sh, ports: map[string]string{}, Timeout: 5 * time.Minute}
 }
 
 // Read types the commands of a page, and fails the test at the first difference.
@@ -76,8 +77,10 @@ func (r *Reader) port(t *testing.T, named string) string {
 	return r.ports[named]
 }
 
-func (r *Reader) withFreePorts(t *testing.T, text string) string {
+// here returns the text of a page with the ports and the home of this reader.
+func (r *Reader) here(t *testing.T, text string) string {
 	t.Helper()
+	text = strings.ReplaceAll(text, "/home/me/", r.shell.dir+"/")
 	return pagePorts.ReplaceAllStringFunc(text, func(found string) string {
 		host, named, _ := strings.Cut(found, ":")
 		return host + ":" + r.port(t, named)
@@ -86,7 +89,7 @@ func (r *Reader) withFreePorts(t *testing.T, text string) string {
 
 func (r *Reader) follow(t *testing.T, step step) {
 	t.Helper()
-	step.Text, step.Output = r.withFreePorts(t, step.Text), r.withFreePorts(t, step.Output)
+	step.Text, step.Output = r.here(t, step.Text), r.here(t, step.Output)
 	switch {
 	case step.File != "":
 		r.write(t, step)
@@ -112,7 +115,7 @@ func (r *Reader) write(t *testing.T, step step) {
 // run types a command and waits for its end.
 func (r *Reader) run(t *testing.T, text, answers string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), stepTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), r.Timeout)
 	defer cancel()
 	output, code, err := r.shell.run(ctx, text, answers)
 	if err != nil {
@@ -153,8 +156,12 @@ func (r *Reader) serve(t *testing.T, step step) {
 	if err := os.Remove(out); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	r.run(t, fmt.Sprintf("%s --secure-port=%s >%s 2>&1 &\nannex_of_the_page=$!", strings.TrimSuffix(step.Text, " &"), r.port(t, annexPort), out), "")
-	r.serves = true
+	flag := "--secure-port=" + r.port(t, annexPort)
+	if step.runs() {
+		flag = "FLAGS=" + flag
+	}
+	r.run(t, fmt.Sprintf("%s %s >%s 2>&1 &\nannex_of_the_page=$!", strings.TrimSuffix(step.Text, " &"), flag, out), "")
+	r.annex = &step
 	var printed string
 	poll.Until(t, fmt.Sprintf("line %d: annex is ready", step.Line), func() string {
 		content, err := os.ReadFile(out)
@@ -172,11 +179,15 @@ func (r *Reader) serve(t *testing.T, step step) {
 // Stop stops annex if it runs.
 func (r *Reader) Stop(t *testing.T) {
 	t.Helper()
-	if !r.serves {
+	if r.annex == nil {
 		return
 	}
-	r.serves = false
-	if output, code := r.run(t, "kill -TERM $annex_of_the_page && wait $annex_of_the_page", ""); code != 0 {
+	want := 0
+	if r.annex.runs() {
+		want = 128 + int(syscall.SIGTERM) // of make, which passes the signal on and waits for annex
+	}
+	r.annex = nil
+	if output, code := r.run(t, "kill -TERM $annex_of_the_page && wait $annex_of_the_page", ""); code != want {
 		t.Errorf("annex exited with code %d: %s", code, output)
 	}
 }

@@ -6,6 +6,7 @@ package docs
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ type Section struct {
 	Heading string
 }
 
-// Day is the first day with annex behind a main cluster, in order. Tests without a main cluster do not read these pages.
+// Day is the first day with annex behind a main cluster, in order.
 var Day = []Section{
 	{"install.md", "# Install annex in a cluster"},
 	{"aggregated.md", "## Step by step"},
@@ -33,6 +34,21 @@ var Day = []Section{
 	{"crd-sync.md", "## Delete a CRD"},
 	{"moving.md", "## Finalize"},
 	{"moving.md", "## Roll back"},
+}
+
+// QuickStart needs a clone, as [Reader.Clones] makes one.
+var QuickStart = Section{"../README.md", "## Quick start"}
+
+// Sections of releases.md: each is typed in a folder of its own.
+var (
+	MakeRelease    = Section{"releases.md", "## Make a release"}
+	CheckDownload  = Section{"releases.md", "### Check a download"}
+	ReproduceBuild = Section{"releases.md", "### Reproduce a build"}
+)
+
+// InParts reports whether tests type sections of a page instead of all of it.
+func InParts(page string) bool {
+	return page == MakeRelease.Page || slices.ContainsFunc(Day, func(s Section) bool { return s.Page == page })
 }
 
 // Text returns the text of a section up to the next heading, of any level.

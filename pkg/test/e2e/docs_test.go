@@ -8,7 +8,6 @@ package e2e
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/annex-dev/annex/pkg/test/docs"
@@ -16,7 +15,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// TestDocs reads the pages that need no main cluster.
+// TestDocs types the pages that need neither a main cluster nor a clone.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	root, err := process.ModuleRoot(t.Context())
@@ -27,7 +26,7 @@ func TestDocs(t *testing.T) {
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		expect.NoError(t, err)
-		if !docs.HasCommands(string(content)) || isOfDay(filepath.Base(file)) {
+		if !docs.HasCommands(string(content)) || docs.InParts(filepath.Base(file)) {
 			continue
 		}
 		followed++
@@ -43,6 +42,11 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-func isOfDay(page string) bool {
-	return slices.ContainsFunc(docs.Day, func(section docs.Section) bool { return section.Page == page })
+// TestQuickStart types what the README shows, into a clone.
+func TestQuickStart(t *testing.T) {
+	t.Parallel()
+	reader := docs.NewReader(t, filepath.Dir(programs.annex))
+	reader.Clones(t)
+	reader.Read(t, docs.QuickStart.Text(t))
+	reader.Stop(t)
 }
