@@ -15,14 +15,15 @@ import (
 	"github.com/annex-dev/annex/pkg/test/process"
 )
 
-// TestDay types what the documentation shows of a first day with annex behind a main cluster.
+// TestDay types what the documentation shows of a first day with annex behind a main cluster, in a clone.
 func TestDay(t *testing.T) {
 	t.Parallel()
 	root, err := process.ModuleRoot(t.Context())
 	expect.NoError(t, err)
 	cluster := maincluster.StartForTest(t, fewControllers)
 	reader := docs.NewReader(t, filepath.Join(root, "bin"))
-	reader.Type(t, "ln -s "+filepath.Join(root, "artifacts")+" artifacts && export KUBECONFIG="+cluster.Kubeconfig)
+	reader.Clones(t)
+	reader.Type(t, "git clone https://github.com/annex-dev/annex && cd annex && export KUBECONFIG="+cluster.Kubeconfig)
 	for _, section := range docs.Day {
 		t.Logf("%s %s", section.Page, section.Heading)
 		reader.Read(t, section.Text(t))
