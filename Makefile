@@ -112,7 +112,7 @@ test-skew: build etcd bin/previous/annex ## Test annex together with the previou
 	@go run ./hack/testrun skew
 
 .PHONY: test-release
-test-release: ## Make a release twice, from clones of the last commit, and compare them.
+test-release: bin/krew ## Make a release twice, from clones of the last commit, and compare them.
 	@go run ./hack/testrun release
 
 .PHONY: bin/previous/annex
@@ -271,6 +271,9 @@ bin/prometheus bin/promtool: hack/tools/prometheus/go.mod hack/tools/prometheus/
 
 bin/golangci-lint: hack/tools/lint/go.mod hack/tools/lint/go.sum
 	cd hack/tools/lint && go build -o ../../../$@ -ldflags '-s -w' github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+bin/krew: hack/tools/krew/go.mod hack/tools/krew/go.sum
+	cd hack/tools/krew && go build -o ../../../$@ -ldflags '-s -w' sigs.k8s.io/krew/cmd/krew
 
 bin/helm: hack/tools/helm/go.mod hack/tools/helm/go.sum
 	cd hack/tools/helm && go build -o ../../../$@ -ldflags '-s -w' helm.sh/helm/v4/cmd/helm
