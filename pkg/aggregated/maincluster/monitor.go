@@ -45,10 +45,13 @@ func RepeatsOutage(entry string) bool {
 	return errors != nil && errors.MatchString(entry)
 }
 
-// outageErrors matches errors of connections to an address, and of a kube-apiserver that starts: it forbids everything until it
-// has read its roles.
+// Unavailable is the error of clients whose request a proxy of the main cluster answers with 503.
+const Unavailable = "the server is currently unable to handle the request"
+
+// outageErrors matches errors of connections to an address, of its proxy, and of a kube-apiserver that starts: it forbids
+// everything until it has read its roles.
 func outageErrors(address string) *regexp.Regexp {
-	return regexp.MustCompile(`(https?://|tcp |->)` + regexp.QuoteMeta(address) + `[:/]| is forbidden: User `)
+	return regexp.MustCompile(`(https?://|tcp |->)` + regexp.QuoteMeta(address) + `[:/]| is forbidden: User |` + Unavailable)
 }
 
 // Monitor probes the main cluster until ctx is done. It sets the metric annex_main_cluster_ready, and logs the beginning and

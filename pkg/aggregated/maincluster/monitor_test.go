@@ -64,6 +64,7 @@ func TestOutageErrors(t *testing.T) {
 		`read tcp 10.0.0.9:47016->10.0.0.1:443: read: connection reset by peer`:                    true,
 		`Post \"https://10.0.0.1:4433/hook\": dial tcp 10.0.0.1:4433: connect: connection refused`: false,
 		`services is forbidden: User \"annex\" cannot list resource \"services\"`:                  true,
+		`failed to fetch openapi paths: the server is currently unable to handle the request`:      true,
 		`pods \"a\" is forbidden: exceeded quota`:                                                  false,
 		`unable to decode an event from the watch stream: invalid character`:                       false,
 		`"The main cluster's setting changed" server="10.0.0.1:443"`:                               false,

@@ -7,6 +7,7 @@ import (
 	"context"
 	"hash/maphash"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,6 +56,9 @@ var seed = maphash.MakeSeed()
 func (r *repeats) isRepeated(text string, now time.Time) bool {
 	if maincluster.RepeatsOutage(text) {
 		return true // it is logged if it outlasts the outage
+	}
+	if strings.Contains(text, maincluster.Unavailable) {
+		text = maincluster.Unavailable // whatever was requested
 	}
 	key := maphash.String(seed, random.ReplaceAllString(text, ""))
 	r.mu.Lock()

@@ -33,10 +33,11 @@ func TestRepeats(t *testing.T) {
 		for i := range 100 {
 			refused(i, "Service")
 			refused(5, "Namespace")
+			r.handle(t.Context(), fmt.Errorf("failed to list *v1.Type%d: the server is currently unable to handle the request (get types%d)", i, i), "Failed to watch")
 			r.handle(t.Context(), nil, "Timeout or abort while handling", "URI", "/metrics", "auditID", fmt.Sprint(i), "timeElapsed", time.Duration(i))
 			time.Sleep(repeatInterval / 60)
 		}
-		expect.Equal(t, 6, len(logged), "entries of three errors for more than one interval")
+		expect.Equal(t, 8, len(logged), "entries of four errors for more than one interval")
 		for i := range 2 * maxRepeats {
 			r.handle(t.Context(), errors.New("x"), fmt.Sprint(i))
 		}
