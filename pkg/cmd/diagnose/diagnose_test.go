@@ -78,8 +78,8 @@ func TestGroups(t *testing.T) {
 	f.failures["/apis/closed.example.com/v1/secrets"] = http.StatusForbidden
 	_, text := report(t, f, "")
 	expect.Equal(t, `GROUP                   OBJECTS     ETCD    SHARE   MEMORY   CAN MOVE
-example.com             1203        1.1Mi   95%     23Mi     yes
-hosted.example.com      30          59Ki    5%      633Ki    in annex
+example.com             1203        1.1Mi   95%     25Mi     yes
+hosted.example.com      30          59Ki    5%      703Ki    in annex
 emptied.example.com     0           0       0%      0        in annex
 empty.example.com       0           0       0%      0        yes
 closed.example.com      forbidden   -       -       -        unknown
@@ -87,7 +87,7 @@ foreign.example.com     -           -       -       -        no
 forgotten.example.com   -           -       -       -        in annex
 
 Custom resources are 1233 objects of 1.2Mi in etcd.
-Moving the groups that can move frees 1.1Mi of etcd, and about 23Mi of memory in each kube-apiserver.
+Moving the groups that can move frees 1.1Mi of etcd, and about 25Mi of memory in each kube-apiserver.
 The sizes of 1 resource are estimated from the first 500 objects.
 Missing rights: get /metrics; list *.closed.example.com. An administrator grants them with:
   kubectl annex diagnose --print-rights='jane'\''s' | kubectl apply -f -
@@ -127,9 +127,9 @@ func TestMetricsAreCheaper(t *testing.T) {
 	expect.Equal(t, int64(5), *found.Groups[0].Watches)
 	expect.Equal(t, "50%", percent(*found.Groups[0].Share))
 	expect.Contains(t, text,
-		"example.com         102       99Ki   50%     985Ki    yes",
+		"example.com         102       99Ki   50%     1.1Mi    yes",
 		"Custom resources are 102 of 110 objects in etcd, and 99Ki of 196Ki. Its files have 3.8Mi.\n",
-		"Moving the groups that can move frees 99Ki of etcd, and about 985Ki of memory in each kube-apiserver.\n",
+		"Moving the groups that can move frees 99Ki of etcd, and about 1.1Mi of memory in each kube-apiserver.\n",
 		"The sizes of 1 resource are from kube-apiserver's metrics.\n",
 		"Each resource of a group, and the command that moves it: annex diagnose --group=GROUP\n")
 	if strings.Contains(text, "Missing rights") || strings.Contains(text, "estimated from the first") {
@@ -156,11 +156,11 @@ func TestGroup(t *testing.T) {
 	f.fill(widgetsPath, 700, 1000)
 	found, text := report(t, f, "example.com")
 	expect.Equal(t, `GROUP         OBJECTS   ETCD    SHARE   MEMORY   CAN MOVE
-example.com   700       684Ki   -       13Mi     yes
+example.com   700       684Ki   -       15Mi     yes
 
 RESOURCE   OBJECTS   ETCD    MEMORY   WATCHES   SOURCE
 gadgets    0         0       0        -         List
-widgets    700       684Ki   13Mi     -         Sample
+widgets    700       684Ki   15Mi     -         Sample
 
 The sizes of 1 resource are estimated from the first 500 objects.
 Missing rights: get /metrics. An administrator grants them with:
@@ -174,7 +174,7 @@ With annex installed:
 	expect.Contains(t, wide.String(), `
 RESOURCE   SCOPE        VERSIONS   STORED   CONVERSION     OBJECTS   ETCD    MEMORY   WATCHES   SOURCE
 gadgets    Namespaced   v1         v1       <none>         0         0       0        -         List
-widgets    Namespaced   v1,v2      v1       ns/converter   700       684Ki   13Mi     -         Sample
+widgets    Namespaced   v1,v2      v1       ns/converter   700       684Ki   15Mi     -         Sample
 `)
 	for _, request := range f.requests {
 		if strings.Contains(request, "example.org") {
@@ -363,9 +363,9 @@ func TestInCaches(t *testing.T) {
 		resource Resource
 		want     int64
 	}{
-		"one version":            {Resource{Versions: []string{"v1"}, StorageVersion: "v1"}, 1800},
-		"two versions":           {Resource{Versions: []string{"v1", "v2"}, StorageVersion: "v1"}, 3600},
-		"stored, but not served": {Resource{Versions: []string{"v1"}, StorageVersion: "v2"}, 3600},
+		"one version":            {Resource{Versions: []string{"v1"}, StorageVersion: "v1"}, 2000},
+		"two versions":           {Resource{Versions: []string{"v1", "v2"}, StorageVersion: "v1"}, 4000},
+		"stored, but not served": {Resource{Versions: []string{"v1"}, StorageVersion: "v2"}, 4000},
 	} {
 		if got := inCaches(1000, &test.resource); got != test.want {
 			t.Errorf("%s: %d, want %d", name, got, test.want)
@@ -394,7 +394,7 @@ func TestJSON(t *testing.T) {
       "name": "example.com",
       "objects": 100,
       "bytes": 120000,
-      "memoryBytes": 1188864,
+      "memoryBytes": 1320960,
       "watches": 0,
       "share": 1,
       "move": {
@@ -414,7 +414,7 @@ func TestJSON(t *testing.T) {
           "conversionWebhook": "ns/converter",
           "objects": 100,
           "bytes": 120000,
-          "memoryBytes": 1188864,
+          "memoryBytes": 1320960,
           "watches": 0,
           "source": "Metrics"
         }
@@ -424,7 +424,7 @@ func TestJSON(t *testing.T) {
   "customResources": {
     "objects": 100,
     "bytes": 120000,
-    "memoryBytes": 1188864,
+    "memoryBytes": 1320960,
     "watches": 0
   },
   "movable": {
