@@ -159,6 +159,7 @@ func (r *Reader) serve(t *testing.T, step step) {
 	flag := "--secure-port=" + r.port(t, annexPort)
 	if step.runs() {
 		flag = "FLAGS=" + flag
+		r.Type(t, "make build") // it takes longer than a start
 	}
 	r.run(t, fmt.Sprintf("%s %s >%s 2>&1 &\nannex_of_the_page=$!", strings.TrimSuffix(step.Text, " &"), flag, out), "")
 	r.annex = &step

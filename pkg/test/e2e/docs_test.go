@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/annex-dev/annex/pkg/test/docs"
 	"github.com/annex-dev/annex/pkg/test/expect"
@@ -46,6 +47,7 @@ func TestDocs(t *testing.T) {
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	reader := docs.NewReader(t, filepath.Dir(programs.annex))
+	reader.Timeout = 15 * time.Minute // to link annex
 	reader.Clones(t)
 	reader.Read(t, docs.QuickStart.Text(t))
 	reader.Stop(t)
