@@ -20,6 +20,7 @@ import (
 	"github.com/annex-dev/annex/pkg/test/expect"
 	"github.com/annex-dev/annex/pkg/test/freeport"
 	"github.com/annex-dev/annex/pkg/test/poll"
+	"github.com/annex-dev/annex/pkg/test/process"
 )
 
 // pagePorts match the ports of annex and of etcds.
@@ -29,6 +30,7 @@ const annexPort = "7443"
 
 // Reader types the commands of pages into one shell.
 type Reader struct {
+	root  string // of the repository
 	shell *shell
 	// ports maps ports of the pages to free ones.
 	ports map[string]string
@@ -38,17 +40,19 @@ type Reader struct {
 	Timeout time.Duration
 }
 
-// NewReader returns a Reader in a folder of its own. The given folders come first in PATH. Call Stop at the end.
-func NewReader(t *testing.T, path ...string) *Reader {
+// NewReader returns a Reader in a folder of its own. The programs in bin come first in PATH. Call Stop at the end.
+func NewReader(t *testing.T) *Reader {
 	t.Helper()
+	root, err := process.ModuleRoot(t.Context())
+	expect.NoError(t, err)
 	// The path is short because annex creates sockets below it.
 	dir, err := os.MkdirTemp("", "page-")
 	expect.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	sh, err := startShell(t.Context(), dir, t.TempDir(), path)
+	sh, err := startShell(t.Context(), dir, t.TempDir(), filepath.Join(root, "bin"))
 	expect.NoError(t, err)
 	t.Cleanup(sh.close)
-	return &Reader{shell: sh, ports: map[string]string{}, Timeout: 5 * time.Minute}
+	return &Reader{root: root, shell: sh, ports: map[string]string{}, Timeout: 5 * time.Minute}
 }
 
 // Read types the commands of a page, and fails the test at the first difference.

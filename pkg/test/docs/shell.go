@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -27,8 +26,8 @@ type shell struct {
 	results  *os.File
 }
 
-// startShell starts a shell in dir, until ctx ends or close is called. It inherits only PATH, after the given folders.
-func startShell(ctx context.Context, dir, own string, path []string) (*shell, error) {
+// startShell starts a shell in dir, until ctx ends or close is called. It inherits only PATH, after the folder bin.
+func startShell(ctx context.Context, dir, own, bin string) (*shell, error) {
 	results, resultsWriter, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("create a pipe for a shell: %w", err)
@@ -38,7 +37,7 @@ func startShell(ctx context.Context, dir, own string, path []string) (*shell, er
 	command.Dir = dir
 	command.Env = []string{
 		"HOME=" + dir, "TMPDIR=" + own, "LANG=C.UTF-8", "USER=reader",
-		"PATH=" + strings.Join(append(path, os.Getenv("PATH")), ":"),
+		"PATH=" + bin + ":" + os.Getenv("PATH"),
 	}
 	command.ExtraFiles = []*os.File{resultsWriter}
 	// With its process group close also ends background processes.

@@ -33,7 +33,7 @@ func TestDocs(t *testing.T) {
 		followed++
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			reader := docs.NewReader(t, filepath.Dir(programs.annex))
+			reader := docs.NewReader(t)
 			reader.Read(t, string(content))
 			reader.Stop(t)
 		})
@@ -46,7 +46,7 @@ func TestDocs(t *testing.T) {
 // TestQuickStart types what the README shows, into a clone.
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
-	reader := docs.NewReader(t, filepath.Dir(programs.annex))
+	reader := docs.NewReader(t)
 	reader.Timeout = 15 * time.Minute // to link annex
 	reader.Clones(t)
 	reader.Read(t, docs.QuickStart.Text(t))

@@ -6,21 +6,16 @@
 package release
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/annex-dev/annex/pkg/test/docs"
-	"github.com/annex-dev/annex/pkg/test/expect"
-	"github.com/annex-dev/annex/pkg/test/process"
 )
 
 // TestRelease makes a release, installs its plugin with krew, makes it again in another folder, and runs its program as the
 // image does.
 func TestRelease(t *testing.T) {
-	root, err := process.ModuleRoot(t.Context())
-	expect.NoError(t, err)
-	reader := docs.NewReader(t, filepath.Join(root, "bin"))
+	reader := docs.NewReader(t)
 	reader.Timeout = 2 * time.Hour
 	reader.Clones(t)
 	reader.Type(t, "git clone https://github.com/annex-dev/annex && cd annex")
