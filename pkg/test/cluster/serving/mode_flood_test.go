@@ -6,11 +6,14 @@
 package serving
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +60,7 @@ func TestTokenFlood(t *testing.T) {
 	before, began := tokenReviews(t), time.Now()
 	next := make(chan int)
 	var flood sync.WaitGroup
+	var unanswered atomic.Int32
 	for range floodClients {
 		flood.Go(func() {
 			for i := range next {
@@ -67,6 +71,12 @@ func TestTokenFlood(t *testing.T) {
 				}
 				request.Header.Set("Authorization", fmt.Sprintf("Bearer bad-%d", i))
 				answer, err := httpClient.Do(request)
+				if errors.Is(err, io.ErrUnexpectedEOF) {
+					// A busy server closes a connection whose first frame it has not read after two seconds:
+					// firstSettingsTimeout of x/net/http2.
+					unanswered.Add(1)
+					continue
+				}
 				if err != nil {
 					t.Error(err)
 					return
@@ -94,7 +104,8 @@ func TestTokenFlood(t *testing.T) {
 	close(next)
 	flood.Wait()
 	took, reviews := time.Since(began), tokenReviews(t)-before
-	t.Logf("%d invalid tokens in %s: %.0f TokenReviews; a user waited at most %s", tokens, took.Round(time.Millisecond), reviews, slowest.Round(time.Millisecond))
+	t.Logf("%d invalid tokens in %s, %d without an answer: %.0f TokenReviews; a user waited at most %s",
+		tokens, took.Round(time.Millisecond), unanswered.Load(), reviews, slowest.Round(time.Millisecond))
 	// Upstream's limit is 200 per second with a burst of 400. A twentieth more is allowed:
 	// concurrent callers turn back the clock of golang.org/x/time/rate by some microseconds
 	// each.
