@@ -79,8 +79,8 @@ type raising struct {
 	reached atomic.Int64
 }
 
-// Fenced returns a Copy whose changes of definitions and policies fail once check does. check is called after what
-// is changed was read, and the change is conditional on that: a process that was replaced changes nothing that its
+// Fenced returns a Copy whose changes of definitions, policies and objects fail once check does. check is called after
+// what is changed was read, and the change is conditional on that: a process that was replaced changes nothing that its
 // successor has written.
 func (c *Copy) Fenced(check func(ctx context.Context) error) *Copy {
 	fenced := *c

@@ -46,6 +46,10 @@ func (t *target) compareAndWrite(ctx context.Context, namespace, name string) er
 
 // makeSame writes what differs between two objects as they were read. Either may be nil.
 func (t *target) makeSame(ctx context.Context, inAnnex, inMain *unstructured.Unstructured) (err error) {
+	// A process that was paused between the reads has one side as it was before its successor's writes.
+	if err := t.copy.check(ctx); err != nil {
+		return err
+	}
 	if inMain != nil && (inAnnex == nil || !t.isFor(inMain, inAnnex) || isTerminating(inMain) && !isTerminating(inAnnex)) {
 		if err := t.remove(ctx, inMain); err != nil {
 			return err

@@ -8,6 +8,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -185,6 +186,36 @@ func testSyncOpensAgain(t *testing.T, standIn *maincluster.Cluster) {
 	expect.NoError(t, f.copy.Close(t.Context(), f.group))
 	create(t, f.inAnnex("widgets"), f.newObject("Widget", "a", map[string]any{}))
 	drain(t, syncer)
+}
+
+// testSyncOfReplaced: a process that was replaced, and does not know yet what its successor has created, deletes nothing.
+func testSyncOfReplaced(t *testing.T, standIn *maincluster.Cluster) {
+	f := newFixture(t, standIn, "replaced.example.com")
+	resource := f.open(t)["widgets"]
+	successor := f.start(t, resource, maincopy.NewPairs(f.group, resource))
+	create(t, f.inAnnex("widgets"), f.newObject("Widget", "a", map[string]any{}))
+	drain(t, successor)
+	created := get(t, f.inMain("widgets"), "a")
+
+	errReplaced := errors.New("another process has taken over")
+	replaced := f.copy.Fenced(func(context.Context) error { return errReplaced })
+	syncer, err := replaced.NewSyncer(resource, f.source(t, resource), maincopy.NewPairs(f.group, resource))
+	expect.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- syncer.Run(ctx, func() {}) }()
+	poll.Until(t, "the replaced process is refused, or writes", func() string {
+		if problem := syncer.Problem(); !errors.Is(problem, errReplaced) && syncer.Progress().Written == 0 {
+			return fmt.Sprint(problem)
+		}
+		return ""
+	})
+	cancel()
+	if err := <-ended; !errorsIsCanceled(err) {
+		t.Errorf("the syncer ended with %v", err)
+	}
+	expect.Equal(t, created.GetUID(), get(t, f.inMain("widgets"), "a").GetUID(), "the UID in the main cluster")
+	expect.Equal(t, int64(0), syncer.Progress().Written, "writes")
 }
 
 // testSyncManyObjects compares several pages, and what a second Syncer has to write.

@@ -48,6 +48,7 @@ func TestMainCopy(t *testing.T) {
 	}, []groupedTest[*maincluster.Cluster]{
 		{"sync", testSync},
 		{"sync opens again", testSyncOpensAgain},
+		{"sync of a replaced process", testSyncOfReplaced},
 		{"sync of many objects", testSyncManyObjects},
 		{"sync of unchanged objects", testSyncUnchanged},
 		{"sync under load", testSyncUnderLoad},
